@@ -7,21 +7,21 @@
 # checks that none is forgotten and that includes follow DEPENDS.
 #
 #   TORCH               sees libtorch and the precompiled header
-#   CUDA                has tests that run on a CUDA device (tlt_test)
 #   DEPENDS             exactly the folders that its files include; its tests may also include what those depend on
 #   SOURCES             its .cpp files
 #   CUDA_SOURCES        .cpp files for -DTLT_CUDA=ON only
 #   LIBRARIES           third-party targets (fmt::fmt, tlt_pcre2 …)
 #   PRIVATE_LIBRARIES   those whose headers no other folder needs to see
 #   TESTS               label unit; RANKS_TESTS: label ranks
+#   DEVICE_CASES        cases of TESTS that also run on other devices (tlt_test)
 #   TORCH_FREE_SOURCES  in a TORCH folder: files that need no torch (parsers); with TORCH_FREE_TESTS they are
 #   TORCH_FREE_TESTS    what the sanitized build takes from it
 set_property(GLOBAL PROPERTY TLT_FOLDERS "")
 set(TLT_TEST_KINDS TESTS RANKS_TESTS)
 
 function(tlt_folder name)
-  cmake_parse_arguments(PARSE_ARGV 1 folder "TORCH;CUDA" ""
-    "DEPENDS;SOURCES;CUDA_SOURCES;LIBRARIES;PRIVATE_LIBRARIES;${TLT_TEST_KINDS};TORCH_FREE_SOURCES;TORCH_FREE_TESTS")
+  cmake_parse_arguments(PARSE_ARGV 1 folder "TORCH" ""
+    "DEPENDS;DEVICE_CASES;SOURCES;CUDA_SOURCES;LIBRARIES;PRIVATE_LIBRARIES;${TLT_TEST_KINDS};TORCH_FREE_SOURCES;TORCH_FREE_TESTS")
   if(folder_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tlt_folder(${name}): unknown: ${folder_UNPARSED_ARGUMENTS}")
   endif()
@@ -58,10 +58,6 @@ function(tlt_folder name)
     target_link_libraries(tlt_${name} PRIVATE ${folder_PRIVATE_LIBRARIES})
   endif()
   set(torch "")
-  set(cuda "")
-  if(folder_CUDA)
-    set(cuda CUDA)
-  endif()
   if(folder_TORCH)
     set(torch TORCH)
     target_link_libraries(tlt_${name} ${scope} tlt_torch)
@@ -81,20 +77,25 @@ function(tlt_folder name)
       string(REPLACE "_" "" label "${label}")
       string(TOLOWER "${label}" label)
       list(TRANSFORM folder_${kind} PREPEND "${name}/")
-      tlt_test(${name} "${label}" ${torch} ${cuda} FOLDERS ${name} SOURCES ${folder_${kind}})
+      set(device_cases "")
+      if(kind STREQUAL TESTS)
+        set(device_cases ${folder_DEVICE_CASES})
+      endif()
+      tlt_test(${name} "${label}" ${torch} FOLDERS ${name} SOURCES ${folder_${kind}} DEVICE_CASES ${device_cases})
     endif()
   endforeach()
 endfunction()
 
-# tlt_test(NAME LABEL [TORCH] [CUDA] FOLDERS … SOURCES … [TIMEOUT seconds] [SHARDS n]): one GoogleTest program and its
-# ctest entry, or n entries that share its cases and run side by side.
-# LABEL is "" (unit), ranks, invariant or slow; the entry is NAME or NAME_LABEL. CUDA: in a build with -DTLT_CUDA=ON there
-# is also the entry NAME_cuda, label cuda, of its cases with cuda or Cuda in their names; it fails when there is none.
+# tlt_test(NAME LABEL [TORCH] FOLDERS … SOURCES … [TIMEOUT seconds] [SHARDS n] [DEVICE_CASES filter …]): one GoogleTest
+# program and its ctest entry, or n entries that share its cases and run side by side.
+# LABEL is "" (unit), ranks, invariant, far or slow; the entry is NAME or NAME_LABEL.
+# DEVICE_CASES: the cases that match a filter also run on the far device (tests/support/far_device.h), an entry for each
+# filter, label far; in a build with -DTLT_CUDA=ON also on CUDA, label cuda. An entry whose filter selects none fails.
 function(tlt_test name label)
   if(NOT TLT_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 2 test "TORCH;CUDA" "TIMEOUT;SHARDS" "FOLDERS;SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 2 test "TORCH" "TIMEOUT;SHARDS" "FOLDERS;SOURCES;LIBRARIES;DEVICE_CASES")
   set(entry ${name})
   if(NOT label)
     set(label unit)
@@ -108,7 +109,8 @@ function(tlt_test name label)
   target_link_libraries(${target} PRIVATE ${test_FOLDERS} ${test_LIBRARIES} GTest::gmock GTest::gtest_main)
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")  # "tests/support/…"
   target_compile_definitions(${target} PRIVATE
-    TLT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TLT_SHARED_DATA="${TLT_SHARED_DATA}" TLT_PROGRAM="${CMAKE_BINARY_DIR}/tlt")
+    TLT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TLT_SHARED_DATA="${TLT_SHARED_DATA}" TLT_PROGRAM="${CMAKE_BINARY_DIR}/tlt"
+    TLT_FAR_PROGRAM="${CMAKE_BINARY_DIR}/tests/tlt_far")
   if(test_TORCH)
     tlt_use_precompiled_header(${target})
   endif()
@@ -135,11 +137,41 @@ function(tlt_test name label)
       set_tests_properties(${part} PROPERTIES COST 100)  # first, so that nothing waits for them in the end
     endif()
   endforeach()
-  if(TLT_CUDA AND test_CUDA)
-    add_test(NAME ${entry}_cuda COMMAND ${target} "--gtest_filter=*cuda*:*Cuda*")
-    set_tests_properties(${entry}_cuda PROPERTIES LABELS cuda TIMEOUT ${test_TIMEOUT} RUN_SERIAL ON
-      ENVIRONMENT "TLT_TRY_CUDA=1" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+  if(test_DEVICE_CASES)
+    tlt_use_far_device(${target})
+    tlt_device_tests(far)
+    if(TLT_CUDA)
+      tlt_device_tests(cuda TLT_TRY_CUDA=1)
+    endif()
   endif()
+endfunction()
+
+# The entries of tlt_test for the cases test_DEVICE_CASES on a device, whose tests need these variables.
+macro(tlt_device_tests device)
+  set(variables "TLT_TEST_DEVICE=${device}" ${ARGN})
+  set(number 0)
+  foreach(filter IN LISTS test_DEVICE_CASES)
+    math(EXPR number "${number} + 1")
+    add_test(NAME ${entry}_${device}_${number} COMMAND ${target} "--gtest_filter=${filter}")
+    set_tests_properties(${entry}_${device}_${number} PROPERTIES LABELS ${device} TIMEOUT ${test_TIMEOUT} COST 100
+      ENVIRONMENT "${variables}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+    if("${device}" STREQUAL cuda)
+      set_tests_properties(${entry}_${device}_${number} PROPERTIES RUN_SERIAL ON)
+    endif()
+  endforeach()
+endmacro()
+
+# Gives a program the device "far" (tests/support/far_device.h).
+function(tlt_use_far_device target)
+  if(NOT TARGET tlt_far_device)
+    add_library(tlt_far_device OBJECT "${CMAKE_SOURCE_DIR}/tests/support/far_device.cpp")
+    set_target_properties(tlt_far_device PROPERTIES UNITY_BUILD OFF)
+    target_link_libraries(tlt_far_device PRIVATE tlt_options tlt_torch)
+    target_include_directories(tlt_far_device PRIVATE "${CMAKE_SOURCE_DIR}")
+    target_compile_options(tlt_far_device PRIVATE -O3 -ffp-contract=off)  # products without fused additions
+    tlt_use_precompiled_header(tlt_far_device)
+  endif()
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:tlt_far_device>)
 endfunction()
 
 # tlt_isa_source(ops cpu/kernels.cpp avx2 "-mavx2 -mfma -mf16c"): one more copy of a file for another instruction

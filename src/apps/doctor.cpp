@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "apps/commands.h"
+#include "apps/memory_plan.h"
 #include "apps/row_probe.h"
 #include "base/check.h"
 #include "base/files.h"
@@ -94,7 +95,9 @@ Finding cuda() {
   return {Verdict::kNote, "CUDA",
           has_gpu ? "this build is for the CPU, and the machine has a GPU"
                   : "no GPU on this machine; the CPU is used",
-          has_gpu ? "make setup CUDA=1 && make build CUDA=1" : ""};
+          has_gpu ? "make setup CUDA=1 && make build CUDA=1 builds for it; no GPU has passed the "
+                    "tests yet (docs/gpu.md)"
+                  : ""};
 }
 
 Finding zeromq() {
@@ -135,6 +138,14 @@ std::vector<Finding> examine() {
   return findings;
 }
 
+int print_plan(const std::string& name, const PlanOptions& options) {
+  const bool is_folder = std::filesystem::exists(name + "/config.json");
+  const simulate::ModelShape shape =
+      is_folder ? shape_of(model::ModelConfig::read(name), name) : simulate::find_model(name);
+  fmt::print("{}", plan_text(shape, options, bench::read_machine().memory_bytes));
+  return 0;
+}
+
 const char* mark(Verdict verdict) {
   switch (verdict) {
     case Verdict::kGood:
@@ -151,7 +162,21 @@ const char* mark(Verdict verdict) {
 
 int run_doctor(const cli::Arguments& arguments) {
   CLI::App app("Checks this machine and advises what to do about what is missing.");
+  std::string planned;
+  PlanOptions plan;
+  app.option_defaults()->always_capture_default();
+  app.add_option(
+      "--plan", planned,
+      "Prints the memory that tlt train takes for this model instead: a folder, or one of "
+      "the names of tlt simulate, as Qwen2.5-7B.");
+  app.add_option("--workers", plan.workers, "With --plan: workers.");
+  app.add_option("--length", plan.length, "With --plan: tokens of a prompt and its response.");
+  app.add_option("--sequences", plan.sequences,
+                 "With --plan: sequences that a worker decodes at the same time.");
+  app.add_flag("--distributed-optimizer", plan.distributed_optimizer,
+               "With --plan: actor.use_distributed_optimizer=true.");
   if (!cli::try_parse(app, arguments)) return 0;
+  if (!planned.empty()) return print_plan(planned, plan);
   bool is_usable = true;
   for (const Finding& finding : examine()) {
     fmt::print("{:<5}{:<15}{}\n", mark(finding.verdict), finding.what, finding.text);

@@ -155,6 +155,7 @@ class PackingBench {
                            index * 1000 + static_cast<uint32_t>(batch.size())));
     const Stopwatch watch;
     trainer_.step(batch);
+    target_.device().synchronize();
     return watch.seconds();
   }
 

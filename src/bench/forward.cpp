@@ -146,8 +146,10 @@ class ForwardBench {
   void pass(Case& which) {
     Stopwatch watch;
     const at::Tensor& hidden = policy_.forward(which.batch, cache_, activations_);
+    policy_.device().synchronize();
     which.forward_seconds.push_back(watch.restart());
     policy_.logits(hidden, which.logits);
+    policy_.device().synchronize();
     which.head_seconds.push_back(watch.seconds());
   }
 

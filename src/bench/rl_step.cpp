@@ -44,6 +44,7 @@ StepResult RlStep::run(uint32_t index) {
   const std::vector<train::TrainSample> samples = roll_out(index);
   result.rollout_seconds = stopwatch.restart();
   result.stats = trainer_.update(samples, train::LossKind::kPolicy);
+  policy_.device().synchronize();
   result.train_seconds = stopwatch.seconds();
   return result;
 }

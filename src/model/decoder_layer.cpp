@@ -107,8 +107,9 @@ void DecoderLayer::finish(const Device& device, const at::Tensor& x, LayerActiva
 void DecoderLayer::forward_from(const LayerRows& rows, const Input& from, LayerActivations& a,
                                 at::Tensor& out, bool keep) const {
   project(rows.device, from.input, a, keep);
-  ops::rope_and_attention(rows.device, {shape_, rows.batch, rows.cache}, rope(rows.cos_sin),
-                          a.qkv.view(), {a.attended.view(), keep ? &a.lse.view() : nullptr});
+  ops::rope_and_attention(rows.device, {shape_, rows.batch, rows.cache, rows.on_device},
+                          rope(rows.cos_sin), a.qkv.view(),
+                          {a.attended.view(), keep ? &a.lse.view() : nullptr});
   finish(rows.device, from.x, a, out);
 }
 
@@ -131,7 +132,8 @@ void DecoderLayer::backward_from(const LayerRows& rows, const at::Tensor& input,
                                  const InputGradient& d_input) const {
   auto& [a, s, gradients] = pass;
   finish_backward(rows.device, pass, d);
-  ops::attention_backward(rows.device, {shape_, rows.batch, rows.cache}, rope(rows.cos_sin),
+  ops::attention_backward(rows.device, {shape_, rows.batch, rows.cache, rows.on_device},
+                          rope(rows.cos_sin),
                           {.qkv = a.qkv.view(),
                            .raw_qkv = q_norm.defined() ? a.raw_qkv.view() : a.qkv.view(),
                            .out = a.attended.view(),

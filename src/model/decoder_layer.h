@@ -60,6 +60,7 @@ struct LayerRows {
   const ops::Batch& batch;
   const at::Tensor& cos_sin;  // of their positions
   const ops::KvLayer& cache;
+  const ops::DeviceBatch* on_device = nullptr;  // ops::AttentionRows
 };
 
 // What backward() and its parts share.

@@ -3,9 +3,12 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "base/check.h"
 #include "model/activations.h"
 #include "model/tape.h"
+#include "ops/device_batch.h"
 
 namespace tlt::model {
 
@@ -63,6 +66,15 @@ void PolicyModel::embed(const ops::Batch& batch, at::Tensor& out) const {
                : ops::embed(device_, embedding_table_, batch.tokens, out);
 }
 
+void PolicyModel::embed(const ops::Batch& batch, const ops::DeviceBatch& on_device,
+                        at::Tensor& out) const {
+  for (const int32_t token : batch.tokens)  // a card checks them by an assertion that ends its use
+    TLT_CHECK(token >= 0 && token < config_.vocabulary, "token ", token, " of a vocabulary of ",
+              config_.vocabulary);
+  at::index_select_out(out, config_.tied ? embedding_.storage() : embedding_table_, 0,
+                       on_device.tokens());
+}
+
 Activations::Activations(const PolicyModel& model, int64_t max_rows) {
   const int64_t hidden = model.config().hidden;
   residual_.resize(model.device(), max_rows, hidden, model.type());
@@ -76,7 +88,9 @@ const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cac
   a.residual_.resize(device_, batch.rows(), config_.hidden, type_);
   a.hidden_.resize(device_, batch.rows(), config_.hidden, type_);
   at::Tensor& x = a.residual_.view();
-  embed(batch, x);
+  std::optional<ops::DeviceBatch> on_device;
+  if (!device_.is_cpu()) on_device.emplace(batch, device_.torch());
+  on_device ? embed(batch, *on_device, x) : embed(batch, x);
   const auto& captured = a.captured_layers_;
   const int64_t width = std::ssize(captured) * config_.hidden;
   if (width > 0) a.captured_.resize(device_, batch.rows(), width, type_);
@@ -87,8 +101,9 @@ const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cac
   };
   for (int64_t i = 0; i < config_.layers; ++i) {
     capture(i, x);
-    layers_[static_cast<size_t>(i)].forward({device_, batch, angles, cache.layer(i)}, x, a.layer_,
-                                            x, /*keep=*/false);
+    layers_[static_cast<size_t>(i)].forward(
+        {device_, batch, angles, cache.layer(i), on_device ? &*on_device : nullptr}, x, a.layer_, x,
+        /*keep=*/false);
   }
   ops::rms_norm(device_, x, final_norm_, config_.norm_epsilon, a.hidden_.view());
   capture(config_.layers, a.hidden_.view());
@@ -132,10 +147,10 @@ bool PolicyModel::forward_layer(Tape& tape) const {
   const int64_t layer = tape.computed_;
   if (layer == 0) begin_forward(tape);
   const auto i = static_cast<size_t>(layer);
-  layers_[i].forward(
-      {device_, tape.batch(), rope_.reach(device_, tape.batch()), tape.cache_layer(layer)},
-      tape.inputs_[i].view(), tape.activations(layer), tape.inputs_[i + 1].view(),
-      /*keep=*/true);
+  layers_[i].forward({device_, tape.batch(), rope_.reach(device_, tape.batch()),
+                      tape.cache_layer(layer), tape.on_device()},
+                     tape.inputs_[i].view(), tape.activations(layer), tape.inputs_[i + 1].view(),
+                     /*keep=*/true);
   if (++tape.computed_ < config_.layers) return true;
   ops::rms_norm(device_, tape.inputs_.back().view(), final_norm_, config_.norm_epsilon,
                 tape.hidden_.view());
@@ -147,7 +162,10 @@ void PolicyModel::begin_forward(Tape& tape) const {
   const int64_t rows = tape.batch().rows();
   for (RowBuffer& input : tape.inputs_) input.resize(device_, rows, config_.hidden, type_);
   tape.hidden_.resize(device_, rows, config_.hidden, type_);
-  embed(tape.batch(), tape.inputs_[0].view());
+  at::Tensor& x = tape.inputs_[0].view();
+  if (device_.is_cpu()) return embed(tape.batch(), x);
+  tape.on_device_.emplace(tape.batch(), device_.torch());
+  embed(tape.batch(), *tape.on_device_, x);
 }
 
 void PolicyModel::logits_backward(const at::Tensor& hidden, const at::Tensor& d_logits,
@@ -175,7 +193,8 @@ bool PolicyModel::backward_layer(Tape& tape, const at::Tensor& d_hidden,
   const auto i = static_cast<size_t>(layer);
   LayerActivations& a = tape.activations(layer);
   const ops::KvLayer cache = tape.cache_layer(layer);
-  const LayerRows rows{device_, tape.batch(), rope_.reach(device_, tape.batch()), cache};
+  const LayerRows rows{device_, tape.batch(), rope_.reach(device_, tape.batch()), cache,
+                       tape.on_device()};
   const at::Tensor& x = tape.inputs_[i].view();
   // The last layer's activations are still in memory.
   if (tape.recompute_ && layer + 1 < config_.layers)

@@ -85,6 +85,9 @@ class PolicyModel {
   friend class Activations;
   friend class Tape;
 
+  // The same off the CPU, where the tokens are on the device already.
+  void embed(const ops::Batch& batch, const ops::DeviceBatch& on_device, at::Tensor& out) const;
+
   void list_parameters();
   void begin_forward(Tape& tape) const;
   void begin_backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;

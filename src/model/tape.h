@@ -6,10 +6,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "model/policy_model.h"
 #include "model/tape_batch.h"
+#include "ops/device_batch.h"
 
 namespace tlt::model {
 
@@ -43,6 +45,7 @@ class Tape {
   LayerActivations& activations(int64_t layer) {
     return layers_[recompute_ ? 0 : static_cast<size_t>(layer)];
   }
+  const ops::DeviceBatch* on_device() const { return on_device_ ? &*on_device_ : nullptr; }
   ops::KvLayer cache_layer(int64_t layer) const {
     return sequences_.cache().layer(recompute_ ? 0 : layer);
   }
@@ -50,6 +53,7 @@ class Tape {
   const PolicyModel& model_;
   const bool recompute_;
   TapeBatch sequences_;
+  std::optional<ops::DeviceBatch> on_device_;  // off the CPU, since forward() began
   int64_t computed_ = 0;  // layers that forward() has been through, less those of backward()
   std::vector<RowBuffer> inputs_;  // of each layer, and the output of the last: [T, D]
   RowBuffer hidden_;               // [T, D] after the final norm

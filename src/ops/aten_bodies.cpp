@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <optional>
+
+#include "ops/device_batch.h"
 
 namespace tlt::ops::aten {
 
@@ -11,10 +14,19 @@ at::Tensor indices(std::span<const int32_t> tokens, const Device& device) {
   return at::tensor(at::ArrayRef(tokens.data(), tokens.size()), at::kLong).to(device.torch());
 }
 
+namespace {
+
+// a b in float32, not rounded to the operands' type.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() == at::kFloat) return at::mm(a, b);
+  if (a.is_cpu()) return at::mm(a.to(at::kFloat), b.to(at::kFloat));  // has no mm of that kind
+  return at::mm(a, b, at::kFloat);
+}
+
+}  // namespace
+
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras) {
-  at::Tensor y = out.scalar_type() == at::kFloat
-                     ? at::matmul(x.to(at::kFloat), w.to(at::kFloat).t())
-                     : at::matmul(x, w.t()).to(at::kFloat);
+  at::Tensor y = product(x, w.t());
   if (extras.bias) y = y + *extras.bias;
   if (extras.residual) y = y + *extras.residual;
   out.copy_(y);
@@ -22,13 +34,13 @@ void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const Lin
 
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
                            bool accumulate) {
-  const at::Tensor d = at::matmul(dy, w);
-  accumulate ? dx.add_(d) : dx.copy_(d);
+  const at::Tensor d = product(dy, w);
+  dx.copy_(accumulate ? dx + d : d);
 }
 
 void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
                             at::Tensor* dbias) {
-  if (dw.defined()) dw.add_(at::matmul(dy.t().to(at::kFloat), x.to(at::kFloat)));
+  if (dw.defined()) dw.add_(product(dy.t(), x));
   if (dbias) dbias->add_(dy.to(at::kFloat).sum(0));
 }
 
@@ -45,8 +57,23 @@ at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Te
   return g * s - x * s.pow(3) * (g * x).mean(-1, true);
 }
 
-at::Tensor positions_of(const Batch& batch, const at::Device& device) {
-  return at::tensor(batch.positions, at::kLong).to(device);
+// The batch on the device of the call: the caller's, or one of its own.
+class OnDevice {
+ public:
+  explicit OnDevice(const AttentionRows& rows) : given_(rows.on_device) {
+    if (!given_) own_.emplace(rows.batch, rows.cache.storage.device());
+  }
+  const DeviceBatch& operator*() const { return given_ ? *given_ : *own_; }
+  const DeviceBatch* operator->() const { return &**this; }
+
+ private:
+  const DeviceBatch* given_;
+  std::optional<DeviceBatch> own_;
+};
+
+// Elements that the layout of keys keeps together (ops/attention.h).
+int64_t unit_of(const at::Tensor& storage) {
+  return storage.scalar_type() == at::kBFloat16 ? 2 : 1;
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos_sin,
@@ -57,15 +84,13 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos_sin,
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
 }
 
-// KV entries of the first n positions of a sequence, [K, n, H] float32.
-std::pair<at::Tensor, at::Tensor> read_cache(const KvLayer& cache, const PageId* pages, int64_t n) {
-  const int64_t h = cache.head_size(), k = cache.kv_heads(),
-                u = cache.storage.scalar_type() == at::kBFloat16 ? 2 : 1;
-  const int64_t count = (n + kPageSlots - 1) / kPageSlots;
-  const at::Tensor ids =
-      at::tensor(std::vector<int64_t>(pages, pages + count), at::kLong).to(cache.storage.device());
+// KV entries of the first n positions of a sequence, which are in `pages`: [K, n, H] float32.
+std::pair<at::Tensor, at::Tensor> read_cache(const KvLayer& cache, const at::Tensor& pages,
+                                             int64_t n) {
+  const int64_t h = cache.head_size(), k = cache.kv_heads(), u = unit_of(cache.storage);
+  const int64_t count = pages.size(0);
   const at::Tensor tiles =
-      cache.storage.select(1, cache.layer).index_select(0, ids).to(at::kFloat);  // [c, K, 2, 16H]
+      cache.storage.select(1, cache.layer).index_select(0, pages).to(at::kFloat);  // [c, K, 2, 16H]
   const at::Tensor keys =
       tiles.select(2, 0).reshape({count, k, h / u, kPageSlots, u}).permute({1, 0, 3, 2, 4});
   const at::Tensor values =
@@ -117,11 +142,29 @@ void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, at::Ten
   d_gate_up.copy_(at::cat({d * halves[1] * s * (1 + halves[0] * (1 - s)), d * halves[0] * s}, -1));
 }
 
+namespace {
+
+// The KV entries of the rows that are not of trees, keys_values [T, 2 K H], into their slots.
+void store_rows(const KvLayer& cache, const DeviceBatch& on_device, const at::Tensor& keys_values) {
+  const int64_t k = cache.kv_heads(), h = cache.head_size(), u = unit_of(cache.storage);
+  const at::Tensor both =
+      keys_values.index_select(0, on_device.stored_rows()).reshape({-1, 2, k, h});
+  at::Tensor tiles = cache.storage.select(1, cache.layer);  // [P, K, 2, 16 H]
+  at::Tensor keys = tiles.select(2, 0).view({-1, k, h / u, kPageSlots, u}).permute({0, 3, 1, 2, 4});
+  at::Tensor values = tiles.select(2, 1).view({-1, k, kPageSlots, h}).permute({0, 2, 1, 3});
+  const at::Tensor &page = on_device.stored_pages(), &slot = on_device.stored_slots();
+  keys.index_put_({page, slot}, both.select(1, 0).reshape({-1, k, h / u, u}));
+  values.index_put_({page, slot}, both.select(1, 1));
+}
+
+}  // namespace
+
 void rope_and_store(const AttentionRows& rows, const RopeStore& rope, at::Tensor& qkv) {
-  const auto& [shape, batch, cache] = rows;
+  const auto& [shape, batch, cache, given] = rows;
   const int64_t t = batch.rows(), n = shape.heads, k = shape.kv_heads, h = shape.head_size;
+  const OnDevice on_device(rows);
   at::Tensor heads = qkv.view({t, n + 2 * k, h});
-  const at::Tensor angles = rope.cos_sin.index_select(0, positions_of(batch, qkv.device()));
+  const at::Tensor angles = rope.cos_sin.index_select(0, on_device->positions());
   const auto turn = [&](int64_t first, int64_t count, const at::Tensor* norm) {
     at::Tensor x = heads.narrow(1, first, count).to(at::kFloat);
     if (norm) x = x * inverse_rms(x, rope.norm_epsilon) * *norm;
@@ -132,50 +175,39 @@ void rope_and_store(const AttentionRows& rows, const RopeStore& rope, at::Tensor
 
   const at::Tensor keys_values = qkv.narrow(1, n * h, 2 * k * h);
   for (const Segment& segment : batch.segments) {
-    const at::Tensor own = keys_values.narrow(0, segment.first_row, segment.rows);
-    if (segment.is_tree()) {
-      at::Tensor tree = cache.tree.narrow(0, segment.first_tree_row, segment.rows);
-      tree.copy_(own);
-      continue;
-    }
-    std::vector<int64_t> pages, slots;
-    for (int64_t p = segment.first_position; p < segment.first_position + segment.rows; ++p) {
-      pages.push_back(segment.pages[p / kPageSlots]);
-      slots.push_back(p % kPageSlots);
-    }
-    store_rows(cache, pages, slots, own);
+    if (!segment.is_tree()) continue;
+    at::Tensor tree = cache.tree.narrow(0, segment.first_tree_row, segment.rows);
+    tree.copy_(keys_values.narrow(0, segment.first_row, segment.rows));
   }
+  if (batch.tree_rows < t) store_rows(cache, *on_device, keys_values);
 }
 
-void store_rows(const KvLayer& cache, const std::vector<int64_t>& pages,
-                const std::vector<int64_t>& slots, const at::Tensor& keys_values) {
-  const int64_t k = cache.kv_heads(), h = cache.head_size(), rows = keys_values.size(0);
-  const int64_t u = cache.storage.scalar_type() == at::kBFloat16 ? 2 : 1;
-  const at::Device device = cache.storage.device();
-  const at::Tensor page = at::tensor(pages, at::kLong).to(device),
-                   slot = at::tensor(slots, at::kLong).to(device);
-  const at::Tensor both = keys_values.reshape({rows, 2, k, h});
-  at::Tensor tiles = cache.storage.select(1, cache.layer);  // [P, K, 2, 16 H]
-  at::Tensor keys = tiles.select(2, 0).view({-1, k, h / u, kPageSlots, u}).permute({0, 3, 1, 2, 4});
-  at::Tensor values = tiles.select(2, 1).view({-1, k, kPageSlots, h}).permute({0, 2, 1, 3});
-  keys.index_put_({page, slot}, both.select(1, 0).reshape({rows, k, h / u, u}));
-  values.index_put_({page, slot}, both.select(1, 1));
+void store_entry(const at::Tensor& storage, const Slot& slot, const at::Tensor& entry) {
+  const int64_t l = storage.size(1), k = storage.size(2), h = storage.size(4) / kPageSlots,
+                u = unit_of(storage);
+  const at::Tensor tiles = storage.select(0, slot.page);  // [L, K, 2, 16 H]
+  const at::Tensor both = entry.reshape({l, 2, k, h});
+  at::Tensor keys = tiles.select(2, 0).view({l, k, h / u, kPageSlots, u}).select(3, slot.slot);
+  at::Tensor values = tiles.select(2, 1).view({l, k, kPageSlots, h}).select(2, slot.slot);
+  keys.copy_(both.select(1, 0).reshape({l, k, h / u, u}));
+  values.copy_(both.select(1, 1));
 }
+
+namespace {
 
 // Attention of a tree's rows one by one: over the keys before the root and those of the row's path.
-void tree_attention(const AttentionRows& rows, const Segment& segment, const at::Tensor& qkv,
-                    at::Tensor& out) {
-  const auto& [shape, batch, cache] = rows;
-  const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
-  const auto [keys, values] = read_cache(cache, segment.pages, segment.first_position);
-  std::vector<int64_t> path;  // rows of the tree, by depth
+void tree_attention(const AttentionRows& rows, const DeviceBatch& on_device, size_t index,
+                    const at::Tensor& qkv, at::Tensor& out) {
+  const auto& [shape, batch, cache, given] = rows;
+  const Segment& segment = batch.segments[index];
+  const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size,
+                before = segment.first_position;
+  const auto [keys, values] = read_cache(cache, on_device.pages(index, before), before);
   for (int64_t row = 0; row < segment.rows; ++row) {
-    const auto at = static_cast<size_t>(segment.first_row + row);
-    path.resize(static_cast<size_t>(batch.positions[at] - segment.first_position));
-    path.push_back(segment.first_tree_row + row);
-    const at::Tensor own = cache.tree.index_select(0, at::tensor(path, at::kLong).to(qkv.device()))
+    const at::Tensor path = on_device.path(segment.first_tree_row + row);
+    const at::Tensor own = cache.tree.index_select(0, path)
                                .to(at::kFloat)
-                               .reshape({std::ssize(path), 2, k, h})
+                               .reshape({path.size(0), 2, k, h})
                                .permute({1, 2, 0, 3});  // [2, K, path, H]
     const at::Tensor all_keys = at::cat({keys, own[0]}, 1),
                      all_values = at::cat({values, own[1]}, 1);
@@ -187,15 +219,19 @@ void tree_attention(const AttentionRows& rows, const Segment& segment, const at:
   }
 }
 
+}  // namespace
+
 void attention(const AttentionRows& rows, const at::Tensor& qkv, const AttentionOutput& output) {
-  const auto& [shape, batch, cache] = rows;
-  for (const Segment& segment : batch.segments) {
+  const auto& [shape, batch, cache, given] = rows;
+  const OnDevice on_device(rows);
+  for (size_t i = 0; i < batch.segments.size(); ++i) {
+    const Segment& segment = batch.segments[i];
     if (segment.is_tree()) {
-      tree_attention(rows, segment, qkv, output.out);
+      tree_attention(rows, *on_device, i, qkv, output.out);
       continue;
     }
-    const auto [keys, values] =
-        read_cache(cache, segment.pages, segment.first_position + segment.rows);
+    const int64_t end = segment.first_position + segment.rows;
+    const auto [keys, values] = read_cache(cache, on_device->pages(i, end), end);
     const at::Tensor own =
         qkv.narrow(0, segment.first_row, segment.rows).narrow(1, 0, shape.heads * shape.head_size);
     const at::Tensor scores = masked_scores(queries(shape, own), keys, segment.first_position);
@@ -219,16 +255,17 @@ struct SegmentGradient {
   at::Tensor d_k, d_v;  // [positions, K, H]
 };
 
-SegmentGradient segment_backward(const AttentionRows& rows, const Segment& segment,
-                                 const AttentionGradient& gradient) {
-  const auto& [shape, batch, cache] = rows;
+SegmentGradient segment_backward(const AttentionRows& rows, const DeviceBatch& on_device,
+                                 size_t index, const AttentionGradient& gradient) {
+  const auto& [shape, batch, cache, given] = rows;
+  const Segment& segment = batch.segments[index];
   const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
   const double scale = 1 / std::sqrt(double(h));
   const auto part = [&](const at::Tensor& x) {
     return x.narrow(0, segment.first_row, segment.rows);
   };
-  const auto [keys, values] =
-      read_cache(cache, segment.pages, segment.first_position + segment.rows);
+  const int64_t end = segment.first_position + segment.rows;
+  const auto [keys, values] = read_cache(cache, on_device.pages(index, end), end);
   const at::Tensor q = queries(shape, part(gradient.qkv).narrow(1, 0, n * h));
   const at::Tensor d = queries(shape, part(gradient.d_out)), o = queries(shape, part(gradient.out));
   const at::Tensor row_lse =
@@ -273,10 +310,12 @@ void attention_backward(const AttentionRows& rows, const RopeStore& rope,
   // Gradients that suffixes contribute to the KV entries of their shared prefix, which precedes
   // them.
   at::Tensor prefix_keys, prefix_values;
+  const OnDevice on_device(rows);
   const std::vector<Segment>& segments = rows.batch.segments;
-  for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
+  for (size_t i = segments.size(); i-- > 0;) {
+    const Segment* segment = &segments[i];
     const int64_t begin = segment->first_position;
-    SegmentGradient d = segment_backward(rows, *segment, gradient);
+    SegmentGradient d = segment_backward(rows, *on_device, i, gradient);
     if (segment->shared_prefix >= 0) {
       const at::Tensor keys_part = d.d_k.narrow(0, 0, begin),
                        values_part = d.d_v.narrow(0, 0, begin);

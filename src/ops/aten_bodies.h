@@ -13,7 +13,7 @@
 
 namespace tlt::ops::aten {
 
-// On the device [T] int64: what index_select and index_add_ take.
+// On the device [T] int64: what index_select and index_put_ take.
 at::Tensor indices(std::span<const int32_t> tokens, const Device& device);
 
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras);
@@ -27,9 +27,12 @@ void rms_norm_backward(const RmsNormGradient& gradient);
 void swiglu(const at::Tensor& gate_up, at::Tensor& out);
 void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, at::Tensor& d_gate_up);
 
-// Row i of keys_values [n, 2 K H] into slots[i] of pages[i].
-void store_rows(const KvLayer& cache, const std::vector<int64_t>& pages,
-                const std::vector<int64_t>& slots, const at::Tensor& keys_values);
+struct Slot {
+  int64_t page, slot;
+};
+// A KV entry of all layers, [L, 2 K H], into a slot of `storage`. Without a copy between host and
+// device.
+void store_entry(const at::Tensor& storage, const Slot& slot, const at::Tensor& entry);
 void rope_and_store(const AttentionRows& rows, const RopeStore& rope, at::Tensor& qkv);
 void attention(const AttentionRows& rows, const at::Tensor& qkv, const AttentionOutput& output);
 void attention_backward(const AttentionRows& rows, const RopeStore& rope,

@@ -21,7 +21,7 @@ void check_tree(const AttentionShape& shape, const Batch& batch, const at::Tenso
 }
 
 void check_shapes(const AttentionRows& rows, const at::Tensor& qkv) {
-  const auto& [shape, batch, cache] = rows;
+  const auto& [shape, batch, cache, on_device] = rows;
   check_rows(qkv, batch.rows(), (shape.heads + 2 * shape.kv_heads) * shape.head_size, "qkv");
   TLT_CHECK(cache.storage.scalar_type() == qkv.scalar_type() &&
             cache.kv_heads() == shape.kv_heads && cache.head_size() == shape.head_size &&
@@ -97,7 +97,7 @@ struct ForwardTasks {
 
   AttentionTask attention(int64_t index, const at::Tensor& qkv,
                           const AttentionOutput& output) const {
-    const auto& [shape, batch, cache] = rows;
+    const auto& [shape, batch, cache, on_device] = rows;
     const Piece& its = piece(index);
     const int64_t row = its.segment->first_row + its.first;
     AttentionTask task = task_of(shape, its, kv_head(index), qkv, output.out);
@@ -120,7 +120,7 @@ struct KvHeads {
 
 RopeTask rope_task(const AttentionRows& rows, const Piece& piece, const KvHeads& heads,
                    const RopeStore& rope, const at::Tensor& qkv) {
-  const auto& [shape, batch, cache] = rows;
+  const auto& [shape, batch, cache, on_device] = rows;
   const int64_t row = piece.segment->first_row + piece.first;
   return {.heads = shape.heads,
           .kv_heads = shape.kv_heads,
@@ -311,29 +311,29 @@ void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& b
     const int32_t row = path[i], position = segment.first_position + static_cast<int32_t>(i);
     TLT_CHECK(row >= 0 && row < segment.rows && positions[row] == position, "row ", row,
               " of a tree is not at position ", position);
+    if (!storage.is_cpu()) {  // where trees are not stored in slots
+      aten::store_entry(storage, {segment.pages[position / kPageSlots], position % kPageSlots},
+                        tree.select(1, segment.first_tree_row + row));
+      continue;
+    }
     // The slot holds what was stored there last.
     const bool is_stored = std::find(positions + row + 1, positions + segment.rows, position) ==
                            positions + segment.rows;
     if (is_stored) continue;
+    // Not by select() and narrow(), which allocate: this runs for many layers and sequences.
     for (int64_t layer = 0; layer < storage.size(1); ++layer) {
       const KvLayer cache{storage, layer, {}};
-      if (storage.is_cpu()) {
-        // Not by select() and narrow(), which allocate: this runs for many layers and sequences.
-        const int64_t offset =
-            layer * tree.stride(0) + (segment.first_tree_row + row) * tree.stride(1);
-        cpu_kernels().store_rows(kernel_type(storage),
-                                 {.kv_heads = kv_heads,
-                                  .head_size = head_size,
-                                  .data = static_cast<char*>(tree.data_ptr()) +
-                                          offset * static_cast<int64_t>(tree.element_size()),
-                                  .positions = &position,
-                                  .rows = 1,
-                                  .pages = segment.pages},
-                                 kv_pages(cache));
-      } else {
-        aten::store_rows(cache, {segment.pages[position / kPageSlots]}, {position % kPageSlots},
-                         tree.select(0, layer).narrow(0, segment.first_tree_row + row, 1));
-      }
+      const int64_t offset =
+          layer * tree.stride(0) + (segment.first_tree_row + row) * tree.stride(1);
+      cpu_kernels().store_rows(kernel_type(storage),
+                               {.kv_heads = kv_heads,
+                                .head_size = head_size,
+                                .data = static_cast<char*>(tree.data_ptr()) +
+                                        offset * static_cast<int64_t>(tree.element_size()),
+                                .positions = &position,
+                                .rows = 1,
+                                .pages = segment.pages},
+                               kv_pages(cache));
     }
   }
 }

@@ -20,6 +20,8 @@
 
 namespace tlt::ops {
 
+class DeviceBatch;
+
 // The KV cache of one layer: storage [P, L, K, 2, H * 16] and the layer's index, and the KV entries
 // of draft tree rows during verification.
 struct KvLayer {
@@ -48,6 +50,8 @@ struct AttentionRows {
   const AttentionShape& shape;
   const Batch& batch;
   const KvLayer& cache;
+  // The batch on a device other than the CPU; null: each operation uploads it by itself.
+  const DeviceBatch* on_device = nullptr;
 };
 
 // Normalises (Qwen3) and rotates q and k of qkv [T, (N + 2K) H] in place and stores k and v in the
@@ -67,7 +71,8 @@ struct AttentionOutput {
 // its position, so the slots up to that position hold exactly the row's path, and the row is
 // bit-identical to the same token in non-speculative decoding. (The pages before the root are the
 // same for all rows, which share the walk over them.) Afterwards the slots hold the path of the
-// last rows; keep_path() copies the accepted path there.
+// last rows; keep_path() copies the accepted path there. On other devices a row reads the KV
+// entries of its path from cache.tree, and the slots do not change.
 void attention(const Device& device, const AttentionRows& rows, const at::Tensor& qkv,
                const AttentionOutput& output);
 

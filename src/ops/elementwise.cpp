@@ -124,7 +124,8 @@ void embed(const Device& device, const at::Tensor& table, std::span<const int32_
 void embed_backward(const Device& device, const at::Tensor& dx, std::span<const int32_t> tokens,
                     at::Tensor& dtable) {
   if (!device.is_cpu()) {
-    dtable.index_add_(0, aten::indices(tokens, device), dx.to(at::kFloat));
+    // Not index_add_(), which adds in any order on CUDA; this sorts the tokens.
+    dtable.index_put_({aten::indices(tokens, device)}, dx.to(at::kFloat), /*accumulate=*/true);
     return;
   }
   const Kernels& kernels = cpu_kernels();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/elementwise.h"
+#include "base/check.h"
 
 #include "ops/aten_bodies.h"
 #include "tests/support/tensors.h"

@@ -4,6 +4,7 @@
 #include "ops/aten_bodies.h"
 #include "ops/elementwise.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test_device.h"
 
 namespace tlt::ops {
 namespace {
@@ -16,10 +17,10 @@ struct Case {
   int64_t rows, n, k;
 };
 
-class LinearTest : public ::testing::TestWithParam<std::tuple<std::string, at::ScalarType>> {
+class LinearTest : public ::testing::TestWithParam<at::ScalarType> {
  protected:
-  Device device() const { return Device::parse(std::get<0>(GetParam()), /*threads=*/2); }
-  at::ScalarType type() const { return std::get<1>(GetParam()); }
+  static Device device() { return tests::test_device(/*threads=*/2); }
+  at::ScalarType type() const { return GetParam(); }
   at::Tensor random(at::IntArrayRef sizes, uint32_t name, double scale = 1) const {
     return random_tensor(sizes, type(), name, scale).to(device().torch());
   }
@@ -51,14 +52,13 @@ TEST_P(LinearTest, AgreesWithAten) {
 }
 
 TEST_P(LinearTest, RowDoesNotDependOnOtherRows) {
-  if (!device().is_cpu()) GTEST_SKIP() << "row invariance is promised on the CPU";
   const int64_t n = 200, k = 320;
   Weight w(device(), n, k, type());
   w.assign(device(), random({n, k}, 2));
   const at::Tensor x = random({150, k}, 1);
   at::Tensor all = device().empty({150, n}, type());
   linear(device(), x, w, all);
-  const Device alone = Device::cpu(1);
+  const Device alone = tests::test_device(/*threads=*/1);
   for (const int64_t rows : {1, 2, 3, 5, 6, 7, 8, 13, 97, 149}) {
     at::Tensor some = alone.empty({rows, n}, type());
     linear(alone, x.narrow(0, 150 - rows, rows).contiguous(), w, some);
@@ -133,13 +133,9 @@ TEST_P(LinearTest, WeightReturnsItsValues) {
   EXPECT_TRUE(tensors_equal(rows, values.index_select(0, aten::indices(tokens, d))));
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, LinearTest,
-                         ::testing::Combine(::testing::ValuesIn(tests::devices()),
-                                            ::testing::Values(at::kFloat, at::kBFloat16)),
+INSTANTIATE_TEST_SUITE_P(Types, LinearTest, ::testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& info) {
-                           return std::get<0>(info.param) + (std::get<1>(info.param) == at::kFloat
-                                                                 ? "_float32"
-                                                                 : "_bfloat16");
+                           return info.param == at::kFloat ? "float32" : "bfloat16";
                          });
 
 }  // namespace

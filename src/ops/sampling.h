@@ -50,10 +50,10 @@ void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabul
 
 // The trainer's statistics of each row: log p(target) and the entropy of softmax(logits /
 // temperature).
-struct RowStatistics {
-  at::Tensor logprob;  // [R] float32
-  at::Tensor lse;      // [R] float32: log-sum-exp of logits / temperature
-  at::Tensor entropy;  // [R] float32, in nats
+struct RowStatistics {  // on the host
+  at::Tensor logprob;   // [R] float32
+  at::Tensor lse;       // [R] float32: log-sum-exp of logits / temperature
+  at::Tensor entropy;   // [R] float32, in nats
 };
 struct TargetRows {
   at::Tensor& logits;  // [R, >= vocabulary] float32
@@ -64,7 +64,8 @@ struct TargetRows {
 void row_statistics(const Device& device, const TargetRows& rows, RowStatistics& out);
 
 // logits -> gradient of (sum_i d_logprob[i] log p(target_i) + d_entropy[i] entropy_i) with respect
-// to the logits, in place. d_logprob, d_entropy [R] float32. Columns >= `vocabulary` become 0.
+// to the logits, in place. d_logprob, d_entropy [R] float32 on the host, as the statistics are.
+// Columns >= `vocabulary` become 0.
 void logits_backward(const Device& device, const TargetRows& rows, const RowStatistics& statistics,
                      const at::Tensor& d_logprob, const at::Tensor& d_entropy);
 

@@ -65,8 +65,10 @@ class ForwardProbe {
 
   double measure(const speculation::ForwardCost& pass) {
     fill(pass.batch, pass.rows, static_cast<int32_t>(pass.context));
+    model_.device().synchronize();
     const Stopwatch watch;
     run();
+    model_.device().synchronize();
     return watch.seconds();
   }
 
@@ -195,8 +197,10 @@ std::vector<speculation::DraftCost> measure_drafts(const drafter::DraftNetwork& 
       drafter.read_states(request.id, std::ssize(request.response), states, row);
       request.response = std::span(tokens).first(request.response.size() + 1);
     }
+    network.device().synchronize();
     const Stopwatch proposal;
     drafter.propose(batch);
+    network.device().synchronize();
     return proposal.seconds();
   };
   const Stopwatch watch;

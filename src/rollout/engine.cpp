@@ -44,6 +44,7 @@ Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
   if (observer) layers = observer->layers();
   if (speculation) layers = merge_layers(layers, speculation->layers());
   activations_->capture(std::move(layers));
+  if (!model.device().is_cpu()) timer_ = std::make_unique<runtime::DeviceTimer>(model.device());
   if (speculation && speculation->target_only())
     sampler_.set_target_only(*speculation->target_only());
 }
@@ -115,10 +116,14 @@ bool Engine::step() {
   stats_.schedule_seconds += watch.restart();
   if (plan.empty()) return false;
   for (const PageCopy& copy : plan.copies) cache_.copy_page(copy.from, copy.to);
+  if (timer_) timer_->start();
   const at::Tensor& hidden = model_.forward(plan.batch, cache_, *activations_);
-  stats_.forward_seconds += watch.restart();
+  double forward_seconds = watch.restart();
+  if (timer_) timer_->stop();
   const std::span<const SampleResult> results = sampler_.sample(hidden, plan.sample_requests);
   stats_.sample_seconds += watch.restart();
+  if (timer_) forward_seconds = work_of_forward(plan, forward_seconds);
+  stats_.forward_seconds += forward_seconds;
   scheduler_.commit(results);
   const TargetStates states(hidden, activations_->captured());
   complete(plan, states);
@@ -127,6 +132,14 @@ bool Engine::step() {
   stats_.schedule_seconds += watch.restart();
   report_progress();
   return true;
+}
+
+// The clock showed the launches of the pass, and the wait for it as part of the sampling.
+double Engine::work_of_forward(const StepPlan& plan, double launch_seconds) {
+  if (plan.sample_requests.empty()) model_.device().synchronize();  // nothing waited for the pass
+  const double seconds = timer_->seconds();
+  stats_.sample_seconds -= std::max(0.0, seconds - launch_seconds);
+  return std::max(seconds, launch_seconds);
 }
 
 void Engine::complete(const StepPlan& plan, const TargetStates& states) {

@@ -31,6 +31,7 @@
 #include "rollout/speculation.h"
 #include "rollout/stop_string.h"
 #include "rollout/token_sampler.h"
+#include "runtime/device_timer.h"
 
 namespace tlt::rollout {
 
@@ -111,6 +112,8 @@ class Engine {
   // Completes the segments of a committed plan: keeps the KV entries of accepted paths, passes
   // hidden states to the observer, counts rows.
   void complete(const StepPlan& plan, const TargetStates& states);
+  // Off the CPU, after the sampling: seconds of the pass that was launched in `launch_seconds`.
+  double work_of_forward(const StepPlan& plan, double launch_seconds);
   void observe(const StepPlan& plan, size_t segment, const TargetStates& states);
 
   const model::PolicyModel& model_;
@@ -123,6 +126,8 @@ class Engine {
   TokenSampler sampler_;
   std::unique_ptr<model::Activations> activations_;
   EngineStats stats_;
+  // Of a forward pass; null on the CPU, where the clock shows it.
+  std::unique_ptr<runtime::DeviceTimer> timer_;
 };
 
 }  // namespace tlt::rollout

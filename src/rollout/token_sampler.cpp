@@ -87,9 +87,13 @@ at::Tensor TokenSampler::gather(const at::Tensor& hidden) {
                   bytes);
     return gathered;
   }
-  const at::Tensor rows =
-      at::from_blob(rows_.data(), {count}, at::kLong).to(model_.device().torch());
-  at::index_select_out(gathered, hidden, 0, rows);
+  // Not by index_select(), whose rows would be a copy to the device: by runs of consecutive rows.
+  for (int64_t first = 0, end = 0; first < count; first = end) {
+    const int64_t row = rows_[static_cast<size_t>(first)];
+    for (end = first + 1; end < count && rows_[static_cast<size_t>(end)] == row + end - first;)
+      ++end;
+    gathered.narrow(0, first, end - first).copy_(hidden.narrow(0, row, end - first));
+  }
   return gathered;
 }
 

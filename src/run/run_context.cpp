@@ -20,15 +20,6 @@
 namespace tlt::run {
 namespace {
 
-Device make_device(const RunOptions& options, const cluster::Launch& launch) {
-  // Workers on one host share its cores.
-  const int share = std::max(1, runtime::available_cores() / launch.local_world_size);
-  return Device::parse(
-      options.trainer.device,
-      options.trainer.threads > 0 ? static_cast<int>(options.trainer.threads) : share,
-      "trainer.device");
-}
-
 std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {
   set_log_rank(launch.rank, launch.world_size);
   const bool continues =
@@ -82,6 +73,17 @@ void broadcast_weights(const model::PolicyModel& policy, cluster::Comm& comm) {
 }
 
 }  // namespace
+
+Device make_device(const RunOptions& options, const cluster::Launch& launch) {
+  // Workers on one host share its cores.
+  const int share = std::max(1, runtime::available_cores() / launch.local_world_size);
+  std::string name = options.trainer.device;
+  if (name != "cpu" && name.find(':') == std::string::npos)
+    name += ":" + std::to_string(launch.local_rank);
+  return Device::parse(
+      name, options.trainer.threads > 0 ? static_cast<int>(options.trainer.threads) : share,
+      "trainer.device");
+}
 
 std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
                                                 cluster::Comm& comm) {

@@ -3,10 +3,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <sched.h>
 
 #include <cstdlib>
+#include <optional>
 
 #include "base/check.h"
 
@@ -15,11 +17,26 @@ namespace {
 
 constexpr size_t kSmallTensor = size_t{32} << 10;  // smaller ones gain nothing by huge pages
 
+constexpr std::string_view kDigits = "0123456789";
+
+// "cuda" is kCUDA; the name of the backend that a test program registers is kPrivateUse1.
+std::optional<at::DeviceType> type_of(std::string_view name) {
+  if (name == "cuda") return at::kCUDA;
+  if (c10::is_privateuse1_backend_registered() && name == c10::get_privateuse1_backend())
+    return at::kPrivateUse1;
+  return std::nullopt;
+}
+
+int count_of(at::DeviceType type) {
+  return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount()
+                                             : 0;
+}
+
 }  // namespace
 
-bool cuda_is_tried() {
+bool tries_cuda() {
   const char* value = std::getenv("TLT_TRY_CUDA");
-  return value != nullptr && std::string_view(value) == "1" && at::hasCUDA();
+  return value != nullptr && std::string_view(value) == "1";
 }
 
 int available_cores() {
@@ -41,25 +58,33 @@ Device Device::cpu(int threads) {
   return Device(at::Device(at::kCPU), threads == 0 ? available_cores() : threads);
 }
 
-Device Device::cuda(int index) {
-  TLT_CHECK_INPUT(at::hasCUDA(), "no CUDA device: this machine has none, or tlt was built without");
-  const int count = at::detail::getCUDAHooks().deviceCount();
-  TLT_CHECK_INPUT(index >= 0 && index < count, "no device cuda:", index, "; this machine has ",
-                  count);
-  at::set_num_threads(1);
-  return Device(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index)), 1);
-}
-
 Device Device::parse(const std::string& name, int threads, std::string_view option) {
   if (name == "cpu") return cpu(threads);
   const std::string set = std::string(option) + (option.starts_with("--") ? " " : "=");
-  const bool indexed = name.rfind("cuda:", 0) == 0 && name.size() > 5 && name.size() < 9 &&
-                       name.find_first_not_of("0123456789", 5) == std::string::npos;
-  TLT_CHECK_INPUT(name == "cuda" || indexed, "unknown device '", name, "'; give ", set, "cpu");
-  TLT_CHECK_INPUT(cuda_is_tried(), set, name,
-                  ": CUDA is not supported yet, no GPU has passed the tests yet; give ", set,
+  const size_t colon = std::min(name.find(':'), name.size());
+  const std::string number = name.substr(std::min(colon + 1, name.size()));
+  const std::optional<at::DeviceType> type = type_of(std::string_view(name).substr(0, colon));
+  const bool is_number = !number.empty() && number.size() < 4 &&
+                         number.find_first_not_of(kDigits) == std::string::npos;
+  TLT_CHECK_INPUT(type && (colon == name.size() || is_number), "unknown device '", name, "'; give ",
+                  set, "cpu");
+  TLT_CHECK_INPUT(*type != at::kCUDA || tries_cuda(), set, name,
+                  ": no GPU has passed the tests yet, so results may be wrong; give ", set,
+                  "cpu, or try it all the same with TLT_TRY_CUDA=1 in the environment");
+  const int index = number.empty() ? 0 : std::stoi(number), count = count_of(*type);
+  TLT_CHECK_INPUT(count > 0, set, name,
+                  ": this machine has no CUDA device, or tlt was built without CUDA; give ", set,
                   "cpu");
-  return cuda(indexed ? std::stoi(name.substr(5)) : 0);
+  TLT_CHECK_INPUT(index < count, set, name, ": this machine has ", count,
+                  count == 1 ? " such device; give " : " such devices; give a number below ",
+                  count == 1 ? set + "cuda" : std::to_string(count));
+  Device host = cpu(threads);
+  host.device_ = at::Device(*type, static_cast<at::DeviceIndex>(index));
+  return host;
+}
+
+void Device::wait() const {
+  c10::impl::getDeviceGuardImpl(device_.type())->synchronizeDevice(device_.index());
 }
 
 at::Tensor Device::empty(at::IntArrayRef sizes, at::ScalarType type) const {

@@ -23,16 +23,23 @@ namespace tlt::runtime {
 class Device {
  public:
   static Device cpu(int threads);
-  static Device cuda(int index);  // InputError when there is no such device
-  // "cpu", "cuda" or "cuda:1". `threads` is for the CPU; 0 means all cores this process may use.
-  // InputError: the device does not exist, or CUDA is not enabled (cuda_is_tried()); the message
-  // names `option`, which the user set.
+  // "cpu", "cuda" or "cuda:1"; in a program with a PrivateUse1 backend, as tests have one
+  // (tests/support/far_device.h), also its name. `threads` compute on the host: everything on the
+  // CPU; sampling, gradient sums and the optimizer of other devices. 0: all cores this process may
+  // use.
+  // InputError: the device does not exist, or CUDA is not tried (tries_cuda()); the message names
+  // `option`, which the user set.
   static Device parse(const std::string& name, int threads, std::string_view option = "--device");
 
   bool is_cpu() const { return device_.is_cpu(); }
   const at::Device& torch() const { return device_; }
   ThreadPool& pool() const { return *pool_; }
   std::string name() const { return device_.str(); }
+  // Waits until the device has done all work that was launched on it; the CPU has none. Before the
+  // end of a timing, which is one of the launches otherwise.
+  void synchronize() const {
+    if (!is_cpu()) wait();
+  }
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type) const;
   at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType type) const;
@@ -42,15 +49,16 @@ class Device {
  private:
   Device(at::Device device, int threads);
 
+  void wait() const;
+
   at::Device device_;
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<HugePages> huge_pages_;
 };
 
-// Whether CUDA devices are accepted: the environment has TLT_TRY_CUDA=1, as tests with the label
-// `cuda` set it, and a CUDA device exists. Otherwise CUDA is refused, because no GPU has passed
-// those tests yet.
-bool cuda_is_tried();
+// Whether the user tries CUDA all the same: the environment has TLT_TRY_CUDA=1, as the tests with the
+// label `cuda` set it. Otherwise CUDA is refused, because no GPU has passed those tests yet.
+bool tries_cuda();
 
 // Cores this process may use (its affinity mask).
 int available_cores();

@@ -2,20 +2,24 @@
 #include "runtime/device.h"
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+
+#include <cstdlib>
 
 #include "base/check.h"
+#include "tests/support/test_device.h"
 
 namespace tlt::runtime {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
 TEST(DeviceTest, TensorsAreOnTheRequestedDevice) {
-  for (const std::string name : {"cpu", "cuda"}) {
-    if (name == "cuda" && !cuda_is_tried()) continue;
-    const Device device = Device::parse(name, 1);
-    EXPECT_EQ(device.empty({2, 3}, at::kFloat).device().type(), device.torch().type());
-    EXPECT_EQ(device.is_cpu(), name == "cpu");
-  }
+  const Device device = tests::test_device();
+  EXPECT_EQ(device.empty({2, 3}, at::kFloat).device().type(), device.torch().type());
+  EXPECT_EQ(device.is_cpu(), tests::tests_the_cpu());
 }
 
 TEST(DeviceTest, ZeroThreadsMeansAllCores) {
@@ -37,9 +41,23 @@ TEST(DeviceTest, LastingZerosOutliveTheDevice) {
 TEST(DeviceTest, UnknownNameIsAnInputError) {
   for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1"})
     EXPECT_THROW(Device::parse(name, 1), InputError) << name;
-  if (!cuda_is_tried()) {
-    EXPECT_THROW(Device::parse("cuda", 1), InputError);
-  }
+  EXPECT_THROW(Device::parse("far", 1), InputError) << "a device of other tests";
+}
+
+// One sentence in each case, which says what to type instead.
+TEST(DeviceTest, CudaIsRefusedUnlessItIsTried) {
+  if (tries_cuda()) GTEST_SKIP() << "the environment has TLT_TRY_CUDA=1";
+  EXPECT_THAT([] { Device::parse("cuda", 1, "trainer.device"); },
+              ThrowsMessage<InputError>(
+                  AllOf(HasSubstr("trainer.device=cuda: no GPU has passed the tests yet"),
+                        HasSubstr("give trainer.device=cpu"), HasSubstr("TLT_TRY_CUDA=1"))));
+  if (at::hasCUDA()) return;
+  setenv("TLT_TRY_CUDA", "1", /*overwrite=*/1);
+  EXPECT_THAT(
+      [] { Device::parse("cuda:1", 1); },
+      ThrowsMessage<InputError>(AllOf(HasSubstr("--device cuda:1: this machine has no CUDA"),
+                                      HasSubstr("give --device cpu"))));
+  unsetenv("TLT_TRY_CUDA");
 }
 
 }  // namespace

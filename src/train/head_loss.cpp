@@ -112,8 +112,7 @@ const at::Tensor& HeadLoss::backward(const at::Tensor& hidden, std::span<const P
   for (const Chunk& chunk : cut(pack)) {
     forward(hidden, chunk);
     add_losses(chunk, loss, see);
-    ops::logits_backward(model_.device(), target_rows(), statistics_,
-                         d_logprob_.to(hidden.device()), d_entropy_.to(hidden.device()));
+    ops::logits_backward(model_.device(), target_rows(), statistics_, d_logprob_, d_entropy_);
     at::Tensor d_inputs = at::empty_like(inputs_);
     model_.logits_backward(inputs_, logits_, d_inputs, gradients);
     d_hidden_.index_copy_(0, rows_, d_inputs);

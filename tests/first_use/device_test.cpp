@@ -10,10 +10,10 @@ TEST(DeviceTest, CudaIsRefusedWithOneSentence) {
   const std::string prompts = scratch_file("prompts.jsonl", R"({"prompt": "7,6,3:60<think>"})");
   const std::string output = scratch_folder() + "/out.jsonl";
   for (const char* device : {"cuda", "cuda:0"})
-    expect_refusal(
-        run_program({"generate", "--model", demo_model(), "--prompts", prompts, "--output", output,
-                     "--device", device}),
-        AllOf(HasSubstr("CUDA"), HasSubstr("no GPU has passed the tests yet"), HasSubstr("cpu")));
+    expect_refusal(run_program({"generate", "--model", demo_model(), "--prompts", prompts,
+                                "--output", output, "--device", device}),
+                   AllOf(HasSubstr("--device cpu"), HasSubstr("no GPU has passed the tests yet"),
+                         HasSubstr("TLT_TRY_CUDA=1")));
   EXPECT_FALSE(std::filesystem::exists(output));
 }
 

@@ -113,7 +113,7 @@ TEST_P(BatchNeverChangesTokens, WithPreemption) {
 }
 
 TEST_P(BatchNeverChangesTokens, WithTwoThreads) {
-  const auto threaded = make_tiny_model(tiny_config(family()), type(), Device::cpu(2));
+  const auto threaded = make_tiny_model(tiny_config(family()), type(), test_device(2));
   Engine engine(*threaded, crowd());
   EXPECT_EQ(difference(alone(), run(engine, groups())), "");
 }

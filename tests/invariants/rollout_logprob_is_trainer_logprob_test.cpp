@@ -27,7 +27,7 @@ class RolloutLogprobIsTrainerLogprob : public ::testing::TestWithParam<Case> {
  protected:
   RolloutLogprobIsTrainerLogprob()
       : model_(tests::make_tiny_model(tests::tiny_config(GetParam().family), GetParam().type,
-                                      Device::cpu(2))),
+                                      tests::test_device(2))),
         comm_(cluster::make_comm(cluster::Launch{}, {})) {}
 
   std::vector<TrainSample> roll_out(uint32_t step) {

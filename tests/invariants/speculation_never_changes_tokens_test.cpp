@@ -485,7 +485,7 @@ TEST_P(SpeculationNeverChangesTokens, DraftersOfAMixedTreeAreCounted) {
 }
 
 TEST_P(SpeculationNeverChangesTokens, OneSequenceAtATimeOnTwoThreads) {
-  const auto threaded = make_tiny_model(tiny_config(family()), type(), Device::cpu(2));
+  const auto threaded = make_tiny_model(tiny_config(family()), type(), test_device(2));
   EngineOptions options = crowd();
   options.max_running = 1;
   Speculation speculation(oracle(0.9), {8, 4, 16}, vocabulary());

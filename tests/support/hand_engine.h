@@ -134,7 +134,8 @@ class HandEngine {
     }
     const int64_t count = std::ssize(rows), vocabulary = model_.config().vocabulary;
     at::Tensor logits = model_.device().empty({count, vocabulary}, at::kFloat);
-    model_.logits(hidden.index_select(0, at::tensor(rows, at::kLong)), logits);
+    const at::Tensor device_rows = at::tensor(rows, at::kLong).to(model_.device().torch());
+    model_.logits(hidden.index_select(0, device_rows), logits);
     ops::sample_rows(model_.device(), logits, vocabulary, requests, sampled);
     return sampled;
   }

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -38,6 +39,17 @@ class Scratch : public TestFolder {
   }
 };
 
+// The device of TLT_TEST_DEVICE (test_device.h); empty: the CPU.
+inline std::string device_of_runs() {
+  const char* name = std::getenv("TLT_TEST_DEVICE");
+  return name ? name : "";
+}
+
+// The program under test: with the device "far", it is one that has it.
+inline const char* program_file() {
+  return device_of_runs() == "far" ? TLT_FAR_PROGRAM : TLT_PROGRAM;
+}
+
 // Files of a program's standard streams.
 struct Streams {
   std::string out, err;  // may be the same
@@ -54,7 +66,7 @@ class Program {
   Program(std::vector<std::string> arguments, const Streams& streams,
           const std::function<void()>& prepare = {})
       : log_(streams.out) {
-    arguments.insert(arguments.begin(), TLT_PROGRAM);
+    arguments.insert(arguments.begin(), program_file());
     std::fflush(stdout);  // else both would write the buffer's content
     pid_ = fork();
     if (pid_ == 0) {
@@ -69,7 +81,7 @@ class Program {
       for (std::string& argument : arguments) argv.push_back(argument.data());
       argv.push_back(nullptr);
       if (prepare) prepare();
-      execv(TLT_PROGRAM, argv.data());
+      execv(program_file(), argv.data());
       _exit(127);
     }
     setpgid(pid_, pid_);

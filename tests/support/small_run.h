@@ -27,6 +27,7 @@ inline std::vector<std::string> small_run(const std::filesystem::path& folder, i
                                         "actor.use_kl_loss=true",
                                         "actor.entropy_coeff=0.001",
                                         "trainer.max_ckpt_to_keep=0"};
+  if (!device_of_runs().empty()) arguments.push_back("trainer.device=" + device_of_runs());
   arguments.insert(arguments.end(), more.begin(), more.end());
   if (workers > 1) arguments.insert(arguments.end(), {"--workers", std::to_string(workers)});
   return arguments;

@@ -71,12 +71,4 @@ inline bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Te
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
-// The devices that tests run on: the CPU, and cuda:0 if CUDA is enabled. Filter with
-// --gtest_filter=*cpu* or *cuda*.
-inline std::vector<std::string> devices() {
-  std::vector<std::string> names = {"cpu"};
-  if (runtime::cuda_is_tried()) names.push_back("cuda");
-  return names;
-}
-
 }  // namespace tlt::tests

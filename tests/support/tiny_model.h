@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "model/policy_model.h"
+#include "tests/support/test_device.h"
 
 namespace tlt::tests {
 
@@ -52,7 +53,7 @@ inline model::ModelConfig tiny_config(model::Family family) {
 
 inline std::unique_ptr<model::PolicyModel> make_tiny_model(const model::ModelConfig& config,
                                                            at::ScalarType type,
-                                                           const Device& device = Device::cpu(1),
+                                                           const Device& device = test_device(),
                                                            uint64_t seed = 11) {
   auto model = std::make_unique<model::PolicyModel>(config, device, type);
   model->initialize(seed);

@@ -4,10 +4,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "drafter/eagle/draft_activations.h"
 #include "drafter/eagle/draft_tape.h"
+#include "ops/device_batch.h"
 
 namespace tlt::drafter {
 
@@ -68,10 +70,13 @@ const at::Tensor& DraftNetwork::features(const at::Tensor& states, DraftActivati
 const at::Tensor& DraftNetwork::forward(const ops::Batch& batch, const at::Tensor& features,
                                         kv::KvCache& cache, DraftActivations& a) const {
   cache.reserve_tree(batch.tree_rows);
+  std::optional<ops::DeviceBatch> on_device;
+  if (!device().is_cpu()) on_device.emplace(batch, device().torch());
   DraftPass& pass = a.pass_;
   enter(batch, features, pass);  // before next is resized: it may be the features
   pass.next.resize(device(), batch.rows(), config_.hidden, type());
-  layer_.forward_from({device(), batch, rope_.reach(device(), batch), cache.layer(0)},
+  layer_.forward_from({device(), batch, rope_.reach(device(), batch), cache.layer(0),
+                       on_device ? &*on_device : nullptr},
                       {.input = input(pass), .x = pass.stream.view()}, pass.layer, pass.next.view(),
                       /*keep=*/false);
   return pass.next.view();

@@ -387,6 +387,7 @@ void EagleDrafter::choose_children(const at::Tensor& hidden) {
     logits_.resize(network_.device(), rows, head_rows_, at::kFloat);
     head_.logits(rows == hidden.size(0) ? hidden : hidden.narrow(0, first, rows), activations_,
                  logits_.view());
+    network_.device().synchronize();  // what follows waits for it anyway
     stats_.forward_seconds += watch.seconds();
     choose_tokens(first, rows);
   }

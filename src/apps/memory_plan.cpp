@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/memory_plan.h"
+
+#include <fmt/core.h>
+
+#include "base/check.h"
+
+namespace tlt::apps {
+namespace {
+
+constexpr double kWeight = 2, kFloat = 4;             // bytes of a bfloat16, of a float32
+constexpr double kGradientSum = 8;                    // train/gradient_sum.h
+constexpr double kOptimizer = 12;                     // train/adamw.h
+constexpr double kCheckpoint = kWeight + kOptimizer;  // copies of both
+constexpr double kLogitsBytes = double{1 << 26};      // train/head_loss.h, rollout/token_sampler.h
+constexpr int64_t kPageSlots = 16;                    // ops/batch.h
+constexpr double kGigabyte = 1e9;
+
+double row_elements(const simulate::ModelShape& m) {
+  const int64_t queries = m.query_heads * m.head_size, keys = m.kv_heads * m.head_size;
+  // Forward: qkv twice, attended, middle and both norms, gate and up, gated (model/decoder_layer.h).
+  const int64_t forward = 2 * (queries + 2 * keys) + queries + 3 * m.hidden + 3 * m.intermediate;
+  // Backward: the gradients of qkv, attended, one norm, gate and up, gated.
+  const int64_t backward = queries + 2 * keys + queries + m.hidden + 3 * m.intermediate;
+  return static_cast<double>(forward + backward);
+}
+
+// With gradient checkpointing: the input of each layer, the final hidden states, their gradient, one
+// layer's values and keys, and the logits of a chunk.
+double training_bytes(const simulate::ModelShape& m, const PlanOptions& options) {
+  const auto rows = static_cast<double>(options.length);
+  const double streams = static_cast<double>((m.layers + 3) * m.hidden);
+  const double log_sums = kFloat * static_cast<double>(m.query_heads);
+  return rows * (kWeight * (streams + row_elements(m)) + log_sums +
+                 m.kv_bytes() / static_cast<double>(m.layers)) +
+         kLogitsBytes;
+}
+
+// Whole pages, and one more for the copy that a sample makes.
+double cache_bytes(const simulate::ModelShape& m, const PlanOptions& options) {
+  const int64_t pages = (options.length + kPageSlots - 1) / kPageSlots + 1;
+  return m.kv_bytes() * static_cast<double>(options.sequences * pages * kPageSlots);
+}
+
+}  // namespace
+
+void PlanOptions::check() const {
+  TLT_CHECK_INPUT(workers >= 1 && workers <= 100'000, "--workers is ", workers,
+                  "; give a number from 1 to 100000");
+  TLT_CHECK_INPUT(length >= 1 && length <= 100'000'000, "--length is ", length,
+                  "; give a number of tokens from 1 to 100000000");
+  TLT_CHECK_INPUT(sequences >= 1 && sequences <= 1'000'000, "--sequences is ", sequences,
+                  "; give a number from 1 to 1000000");
+}
+
+double MemoryPlan::device_bytes() const {
+  double sum = 0;
+  for (const MemoryPart& part : parts) sum += part.on_device ? part.bytes : 0;
+  return sum;
+}
+
+double MemoryPlan::host_bytes() const {
+  double sum = 0;
+  for (const MemoryPart& part : parts) sum += part.on_device ? 0 : part.bytes;
+  return sum;
+}
+
+MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& options) {
+  options.check();
+  TLT_CHECK_INPUT(model.experts == 0 && model.latent_size == 0, model.name,
+                  " has experts or latent attention, which tlt does not run; give a dense model");
+  const double parameters = model.parameters();
+  const double shares = options.distributed_optimizer ? static_cast<double>(options.workers) : 1;
+  return {.parts = {{"weights (bfloat16)", kWeight * parameters, true},
+                    {"gradients (float32)", kFloat * parameters, true},
+                    {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options), true},
+                    {"logits of the rollout", kLogitsBytes, true},
+                    {"activations (gradient checkpointing)", training_bytes(model, options), true},
+                    {"gradient sums (int64)", kGradientSum * parameters, false},
+                    {"master weights, moments (float32)", kOptimizer * parameters / shares, false}},
+          .checkpoint_bytes = kCheckpoint * parameters};
+}
+
+simulate::ModelShape shape_of(const model::ModelConfig& config, const std::string& name) {
+  return {.name = name,
+          .layers = config.layers,
+          .hidden = config.hidden,
+          .intermediate = config.intermediate,
+          .query_heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_size = config.head_size,
+          .vocabulary = config.vocabulary,
+          .tied = config.tied};
+}
+
+std::string plan_text(const simulate::ModelShape& model, const PlanOptions& options,
+                      int64_t memory_bytes) {
+  const MemoryPlan plan = plan_memory(model, options);
+  std::string text = fmt::format(
+      "{}: {:.2f} billion parameters; workers: {}; each decodes {} sequences of {} tokens\n",
+      model.name, model.parameters() * 1e-9, options.workers, options.sequences, options.length);
+  for (const MemoryPart& part : plan.parts)
+    text += fmt::format("{:<38}{:>10.2f} GB  {}\n", part.name, part.bytes / kGigabyte,
+                        part.on_device ? "device" : "host");
+  const double device = plan.device_bytes(), host = plan.host_bytes(), worker = device + host;
+  const double all = worker * static_cast<double>(options.workers) + plan.checkpoint_bytes;
+  text += fmt::format("{:<38}{:>10.2f} GB  device {:.2f}, host {:.2f}; on the CPU one memory\n",
+                      "a worker", worker / kGigabyte, device / kGigabyte, host / kGigabyte);
+  text += fmt::format("{:<38}{:>10.2f} GB  host of the first worker\n",
+                      "a checkpoint being written", plan.checkpoint_bytes / kGigabyte);
+  text += fmt::format("{:<38}{:>10.2f} GB  this machine has {:.2f} GB: {}\n", "all workers",
+                      all / kGigabyte, static_cast<double>(memory_bytes) / kGigabyte,
+                      all <= static_cast<double>(memory_bytes) ? "fits" : "does not fit");
+  return text;
+}
+
+}  // namespace tlt::apps

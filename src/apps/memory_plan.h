@@ -1,0 +1,56 @@
+// MemoryPlan: the bytes that a worker of `tlt train` takes for a model, part by part, before any of
+// them are allocated.
+//
+// Sizes are in bfloat16 and those of the code as it is; what a library or an allocator adds is not in
+// them.
+//
+//   const MemoryPlan plan = plan_memory(find_model("Qwen2.5-7B"), {.workers = 2});
+//   plan.device_bytes() + plan.host_bytes()
+//
+// Threading  any thread.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+#include "simulate/model_shapes.h"
+
+namespace tlt::apps {
+
+struct PlanOptions {
+  int64_t workers = 1;
+  int64_t length = 8192;   // tokens of a prompt and its response; of a pack in training
+  int64_t sequences = 64;  // that a worker decodes at the same time, each at its full length
+  bool distributed_optimizer = false;  // actor.use_distributed_optimizer
+
+  void check() const;  // InputError
+};
+
+struct MemoryPart {
+  std::string name;
+  double bytes = 0;
+  bool on_device = false;  // on a card if there is one; else in the memory of the host
+};
+
+struct MemoryPlan {
+  std::vector<MemoryPart> parts;  // of one worker
+  double checkpoint_bytes = 0;    // more on the host of the first, while it writes a checkpoint
+
+  double device_bytes() const;
+  double host_bytes() const;
+};
+
+MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& options);
+
+// The shape of a model folder.
+simulate::ModelShape shape_of(const model::ModelConfig& config, const std::string& name);
+
+// The plan as a table, with the sum for all workers against the memory of this machine.
+std::string plan_text(const simulate::ModelShape& model, const PlanOptions& options,
+                      int64_t memory_bytes);
+
+}  // namespace tlt::apps

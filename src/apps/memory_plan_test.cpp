@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/memory_plan.h"
+
+#include <gmock/gmock.h>
+
+#include "base/check.h"
+#include "tests/support/run_program.h"
+
+namespace tlt::apps {
+namespace {
+
+using simulate::find_model;
+using ::testing::HasSubstr;
+
+double bytes_of(const MemoryPlan& plan, const std::string& name) {
+  for (const MemoryPart& part : plan.parts)
+    if (part.name.starts_with(name)) return part.bytes;
+  ADD_FAILURE() << name;
+  return 0;
+}
+
+// Parameters by hand from config.json, norms and biases left out: layers x (attention + MLP) and the
+// embedding, twice where the LM head is not tied.
+TEST(MemoryPlanTest, PublishedModelsTakeTheirBytes) {
+  struct Case {
+    const char* name;
+    double parameters;
+    double kv_of_token;
+  };
+  for (const Case& known :
+       {Case{"Qwen2.5-7B", 28.0 * (3584 * 128 * 64 + 3 * 3584 * 18944) + 2 * 152064.0 * 3584,
+             28.0 * 2 * 4 * 128 * 2},
+        Case{"Qwen3-8B", 36.0 * (4096 * 128 * 80 + 3 * 4096 * 12288) + 2 * 151936.0 * 4096,
+             36.0 * 2 * 8 * 128 * 2},
+        Case{"Qwen2.5-32B", 64.0 * (5120 * 128 * 96 + 3.0 * 5120 * 27648) + 2 * 152064.0 * 5120,
+             64.0 * 2 * 8 * 128 * 2},
+        Case{"Llama-70B", 80.0 * (8192 * 128 * 144 + 3.0 * 8192 * 28672) + 2 * 128256.0 * 8192,
+             80.0 * 2 * 8 * 128 * 2}}) {
+    const MemoryPlan plan = plan_memory(find_model(known.name), {.length = 1000, .sequences = 3});
+    EXPECT_DOUBLE_EQ(bytes_of(plan, "weights"), 2 * known.parameters) << known.name;
+    EXPECT_DOUBLE_EQ(bytes_of(plan, "gradients"), 4 * known.parameters) << known.name;
+    EXPECT_DOUBLE_EQ(plan.host_bytes(), 20 * known.parameters) << known.name;
+    EXPECT_DOUBLE_EQ(bytes_of(plan, "KV cache"), 3 * 1024 * known.kv_of_token)
+        << known.name << ": 63 pages of 16 positions, and one for a copy";
+    EXPECT_DOUBLE_EQ(plan.checkpoint_bytes, 14 * known.parameters) << known.name;
+  }
+}
+
+// docs/memory.md: the row with gradient checkpointing of its worked example.
+TEST(MemoryPlanTest, ActivationsAreThoseOfThePage) {
+  const MemoryPlan plan = plan_memory(find_model("Qwen2.5-7B"), {.length = 4096});
+  EXPECT_NEAR(bytes_of(plan, "activations"), 2.1e9, 0.15e9);
+}
+
+TEST(MemoryPlanTest, WorkersShareTheOptimizerIfTheyAreTold) {
+  const auto& model = find_model("Qwen2.5-7B");
+  const MemoryPlan one = plan_memory(model, {}), four = plan_memory(model, {.workers = 4}),
+                   shared = plan_memory(model, {.workers = 4, .distributed_optimizer = true});
+  EXPECT_EQ(four.host_bytes(), one.host_bytes());
+  EXPECT_DOUBLE_EQ(bytes_of(shared, "master"), bytes_of(one, "master") / 4);
+  EXPECT_EQ(shared.device_bytes(), one.device_bytes());
+}
+
+TEST(MemoryPlanTest, DoctorPrintsThePlanOfAModelOrAFolder) {
+  const Ended named = run_program({"doctor", "--plan", "Qwen2.5-7B", "--workers", "2"});
+  EXPECT_EQ(named.exit_code, 0) << named.err;
+  for (const char* text : {"7.62 billion", "15.2", "30.4", "60.9", "91.3", "does not fit"})
+    EXPECT_THAT(named.out, HasSubstr(text));
+  const Ended folder =
+      run_program({"doctor", "--plan", TLT_SOURCE_DIR "/models/demo", "--length", "64"});
+  EXPECT_EQ(folder.exit_code, 0) << folder.err;
+  EXPECT_THAT(folder.out, HasSubstr("GB: fits"));
+}
+
+TEST(MemoryPlanTest, WhatCannotBePlannedIsRefused) {
+  EXPECT_THROW(plan_memory(find_model("DeepSeek-V3"), {}), InputError);
+  EXPECT_THROW(plan_memory(find_model("Qwen3-8B"), {.workers = 0}), InputError);
+  const Ended unknown = run_program({"doctor", "--plan", "Qwen2.5-8B"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("Qwen2.5-7B"));
+}
+
+}  // namespace
+}  // namespace tlt::apps

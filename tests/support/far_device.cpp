@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/far_device.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/TensorShape.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+namespace tlt::tests {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kFar = c10::DeviceType::PrivateUse1;
+// Set in every address of the device. Not a valid address of x86-64 (48 or 57 bits).
+constexpr uintptr_t kFarBit = uintptr_t{1} << 62;
+
+FarCounts counts;
+Clock::duration seconds_per_operation{};
+Clock::time_point busy_until;  // end of the work that was launched
+thread_local c10::DeviceIndex current = 0;
+
+void launch() {
+  ++counts.operations;
+  if (seconds_per_operation.count() > 0)
+    busy_until = std::max(busy_until, Clock::now()) + seconds_per_operation;
+}
+
+void wait() {
+  if (seconds_per_operation.count() > 0) std::this_thread::sleep_until(busy_until);
+}
+
+void* real(const void* address) {
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~kFarBit);
+}
+
+bool is_far(const at::Tensor& tensor) { return tensor.device().type() == kFar; }
+
+class Allocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const c10::Device device(kFar, current);
+    if (bytes == 0) return {nullptr, nullptr, &release, device};
+    void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    TORCH_CHECK(memory != nullptr, "no memory for ", bytes, " bytes");
+    std::memset(memory, 0xff, bytes);
+    void* far = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(memory) | kFarBit);
+    return {far, far, &release, device};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(real(to), real(from), bytes);
+  }
+
+ private:
+  static void release(void* address) { std::free(real(address)); }
+};
+Allocator allocator;
+
+// One stream. An event is the time at which the work before it ends.
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kFar; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override { return {kFar, current}; }
+  void setDevice(c10::Device device) const override {
+    TORCH_CHECK(device.index() < kFarDevices, "no device ", device);
+    uncheckedSetDevice(device);
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.has_index()) current = device.index();
+  }
+  c10::Stream getStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+  c10::DeviceIndex deviceCount() const noexcept override { return kFarDevices; }
+  void synchronizeDevice(c10::DeviceIndex) const override { synchronize(); }
+  void synchronizeStream(const c10::Stream&) const override { synchronize(); }
+
+  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
+    if (!*event) *event = new Clock::time_point;
+    *static_cast<Clock::time_point*>(*event) = std::max(busy_until, Clock::now());
+  }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<Clock::time_point*>(event);
+  }
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void* event) const override {
+    return *static_cast<Clock::time_point*>(event) <= Clock::now();
+  }
+  void synchronizeEvent(void* event) const override {
+    ++counts.synchronizations;
+    std::this_thread::sleep_until(*static_cast<Clock::time_point*>(event));
+  }
+  double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
+    return std::chrono::duration<double, std::milli>(*static_cast<Clock::time_point*>(to) -
+                                                     *static_cast<Clock::time_point*>(from))
+        .count();
+  }
+
+ private:
+  static void synchronize() {
+    ++counts.synchronizations;
+    wait();
+  }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+class Hooks final : public at::PrivateUse1HooksInterface {
+ public:
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+};
+
+// The same memory as a tensor of the CPU; other tensors as they are.
+at::Tensor near(const at::Tensor& tensor) {
+  if (!is_far(tensor)) return tensor;
+  const auto options = tensor.options().device(at::kCPU);
+  if (tensor.numel() == 0) return at::empty(tensor.sizes(), options);
+  return at::from_blob(real(tensor.data_ptr()), tensor.sizes(), tensor.strides(), options);
+}
+
+at::Tensor empty_far(at::IntArrayRef sizes, at::ScalarType type) {
+  return at::detail::empty_generic(
+      sizes, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type, std::nullopt);
+}
+
+at::Tensor to_far(const at::Tensor& result) {
+  at::Tensor out = empty_far(result.sizes(), result.scalar_type());
+  near(out).copy_(result);
+  return out;
+}
+
+// --- what a backend must have ---
+
+at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<at::ScalarType> type,
+                               std::optional<at::Layout>, std::optional<at::Device> device,
+                               std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  const c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_generic(sizes, &allocator,
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   type.value_or(at::kFloat), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                         std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                         std::optional<at::Device> device, std::optional<bool>) {
+  const c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_strided_generic(sizes, strides, &allocator,
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           type.value_or(at::kFloat));
+}
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_blocking*/) {
+  if (is_far(from) && is_far(to)) {
+    launch();
+  } else {
+    ++(is_far(to) ? counts.uploads : counts.downloads);
+    wait();
+  }
+  near(to).copy_(near(from));
+  return to;
+}
+
+const at::Tensor& resize_far(const at::Tensor& self, at::IntArrayRef sizes,
+                             std::optional<at::MemoryFormat>) {
+  auto* impl = self.unsafeGetTensorImpl();
+  const size_t bytes =
+      static_cast<size_t>(c10::multiply_integers(sizes)) * static_cast<size_t>(self.element_size());
+  if (bytes > impl->storage().nbytes()) {
+    impl->unsafe_storage().set_data_ptr_noswap(allocator.allocate(bytes));
+    impl->unsafe_storage().set_nbytes(bytes);
+  }
+  impl->set_sizes_contiguous(sizes);
+  return self;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  if (from.sizes() != to.sizes()) resize_far(to, from.sizes(), std::nullopt);
+  return copy_from(from, to, false);
+}
+
+at::Scalar local_scalar(const at::Tensor& self) {
+  ++counts.downloads;
+  wait();
+  return near(self).item();
+}
+
+// --- operations whose rows do not depend on each other ---
+
+// out[m, n] += a[m, 0] b[0, n] + a[m, 1] b[1, n] + …, in this order.
+__attribute__((target_clones("avx2", "default"))) void multiply(const float* a, const float* b,
+                                                                float* out, int64_t m, int64_t k,
+                                                                int64_t n) {
+  for (int64_t row = 0; row < m; ++row)
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t column = 0; column < n; ++column)
+        out[row * n + column] += a[row * k + i] * b[i * n + column];
+}
+
+// [B, M, K] x [B, K, N].
+at::Tensor batched_product(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
+  launch();
+  const at::Tensor left = near(a).to(at::kFloat).contiguous(),
+                   right = near(b).to(at::kFloat).contiguous();
+  const int64_t m = left.size(1), k = left.size(2), n = right.size(2);
+  at::Tensor out = at::zeros({left.size(0), m, n}, at::kFloat);
+  for (int64_t i = 0; i < left.size(0); ++i)
+    multiply(left.const_data_ptr<float>() + i * m * k, right.const_data_ptr<float>() + i * k * n,
+             out.mutable_data_ptr<float>() + i * m * n, m, k, n);
+  return to_far(out.to(type));
+}
+
+at::Tensor bmm(const at::Tensor& a, const at::Tensor& b) {
+  return batched_product(a, b, a.scalar_type());
+}
+
+at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {
+  return batched_product(a.unsqueeze(0), b.unsqueeze(0), a.scalar_type()).squeeze(0);
+}
+
+at::Tensor mm_dtype(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
+  TORCH_CHECK(a.scalar_type() == b.scalar_type() && (type == a.scalar_type() || type == at::kFloat),
+              "a product of ", a.scalar_type(), " in ", type);
+  return batched_product(a.unsqueeze(0), b.unsqueeze(0), type).squeeze(0);
+}
+
+template <class Body>
+at::Tensor for_elements(const at::Tensor& x, const Body& body) {
+  launch();
+  const at::Tensor from = near(x).to(at::kFloat).contiguous();
+  at::Tensor out = at::empty_like(from);
+  const float* in = from.const_data_ptr<float>();
+  float* to = out.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < from.numel(); ++i) to[i] = body(in[i]);
+  return to_far(out.to(x.scalar_type()));
+}
+
+float sigmoid_of(float x) { return 1 / (1 + std::exp(-x)); }
+at::Tensor exp(const at::Tensor& x) {
+  return for_elements(x, [](float value) { return std::exp(value); });
+}
+at::Tensor sigmoid(const at::Tensor& x) { return for_elements(x, sigmoid_of); }
+at::Tensor silu(const at::Tensor& x) {
+  return for_elements(x, [](float value) { return value * sigmoid_of(value); });
+}
+
+// Over the last dimension.
+at::Tensor softmax(const at::Tensor& x, int64_t dimension, bool /*half_to_float*/) {
+  TORCH_CHECK(x.scalar_type() == at::kFloat && (dimension == -1 || dimension == x.dim() - 1),
+              "softmax over dimension ", dimension, " of ", x.sizes());
+  launch();
+  const at::Tensor from = near(x).contiguous();
+  at::Tensor out = at::empty_like(from);
+  const int64_t columns = x.size(-1);
+  for (int64_t row = 0; row < x.numel() / std::max<int64_t>(columns, 1); ++row) {
+    const float* in = from.const_data_ptr<float>() + row * columns;
+    float* to = out.mutable_data_ptr<float>() + row * columns;
+    const float top = *std::max_element(in, in + columns);
+    float sum = 0;
+    for (int64_t i = 0; i < columns; ++i) sum += to[i] = std::exp(in[i] - top);
+    for (int64_t i = 0; i < columns; ++i) to[i] /= sum;
+  }
+  return to_far(out);
+}
+
+// --- all others: ATen's CPU kernels on the same memory, so views and in-place operations work ---
+
+struct Opened {
+  at::Tensor far, cpu;
+};
+
+// Operations whose CUDA kernels add with atomics: a second run would differ.
+constexpr std::string_view kAnyOrder[] = {"index_add",    "scatter_add", "scatter_reduce",
+                                          "index_reduce", "put",         "bincount",
+                                          "histc",        "cumsum"};
+
+class Call {
+ public:
+  Call(const c10::OperatorHandle& operation, torch::jit::Stack& stack)
+      : operation_(operation), stack_(stack) {}
+
+  void run() {
+    TORCH_CHECK(std::ranges::find(kAnyOrder, base_name()) == std::end(kAnyOrder), base_name(),
+                " adds in any order on CUDA");
+    launch();
+    const size_t arguments = operation_.schema().arguments().size();
+    for (size_t i = stack_.size() - arguments; i < stack_.size(); ++i) open_argument(stack_[i]);
+    const c10::OptionalDeviceGuard guard(device_);
+    operation_.callBoxed(stack_);
+    resize_outputs();
+    const size_t results = operation_.schema().returns().size();
+    for (size_t i = stack_.size() - results; i < stack_.size(); ++i) return_result(stack_[i]);
+  }
+
+ private:
+  // Without "aten::" and the underscore of in-place operations.
+  std::string_view base_name() const {
+    std::string_view name = operation_.schema().name();
+    name.remove_prefix(name.find("::") + 2);
+    if (name.ends_with('_')) name.remove_suffix(1);
+    return name;
+  }
+
+  at::Tensor open(const at::Tensor& tensor) {
+    const auto& name = operation_.schema().name();
+    if (!is_far(tensor)) {
+      TORCH_CHECK(tensor.dim() == 0, name, ": a tensor of the CPU and one of ", *device_or_far());
+      return tensor;
+    }
+    TORCH_CHECK(!device_ || *device_ == tensor.device(), name, ": tensors of two devices");
+    device_ = tensor.device();
+    return opened_.emplace_back(tensor, near(tensor)).cpu;
+  }
+  std::optional<c10::Device> device_or_far() const {
+    return device_ ? device_ : std::optional(c10::Device(kFar, current));
+  }
+
+  void open_argument(c10::IValue& value) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      value = open(value.toTensor());
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list = value.toTensorVector();
+      for (at::Tensor& tensor : list) tensor = open(tensor);
+      value = c10::IValue(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+        list.push_back(tensor && tensor->defined() ? std::optional(open(*tensor)) : tensor);
+      value = c10::IValue(list);
+    } else if (value.isDevice()) {
+      value = c10::Device(at::kCPU);
+    }
+  }
+
+  // An `out` that the operation gave its size.
+  void resize_outputs() {
+    for (const auto& [far, cpu] : opened_) {
+      if (cpu.sizes() == far.sizes()) continue;
+      TORCH_CHECK(far.numel() == 0, operation_.schema().name(), " changes the size of a tensor");
+      resize_far(far, cpu.sizes(), std::nullopt);
+      near(far).copy_(cpu);
+    }
+  }
+
+  at::Tensor result(const at::Tensor& out) const {
+    if (!out.defined()) return out;
+    for (const auto& [far, cpu] : opened_)
+      if (cpu.unsafeGetTensorImpl() == out.unsafeGetTensorImpl()) return far;
+    for (const auto& [far, cpu] : opened_)
+      TORCH_CHECK(!out.storage().data() || out.storage().data() != cpu.storage().data(),
+                  operation_.schema().name(), " returns a view");
+    return to_far(out);
+  }
+  void return_result(c10::IValue& value) {
+    if (value.isTensor()) {
+      value = result(value.toTensor());
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list = value.toTensorVector();
+      for (at::Tensor& tensor : list) tensor = result(tensor);
+      value = c10::IValue(list);
+    } else {  // a number or a truth value, which the host waits for
+      ++counts.downloads;
+      wait();
+    }
+  }
+
+  const c10::OperatorHandle& operation_;
+  torch::jit::Stack& stack_;
+  std::optional<c10::Device> device_;
+  std::vector<Opened> opened_;
+};
+
+void fallback(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  Call(operation, *stack).run();
+}
+
+const bool installed = [] {
+  static Hooks hooks;
+  c10::SetAllocator(kFar, &allocator);
+  at::RegisterPrivateUse1HooksInterface(&hooks);
+  c10::register_privateuse1_backend("far");
+  return true;
+}();
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", empty_memory_format);
+  library.impl("empty_strided", empty_strided);
+  library.impl("_copy_from", copy_from);
+  library.impl("_copy_from_and_resize", copy_from_and_resize);
+  library.impl("_local_scalar_dense", local_scalar);
+  library.impl("resize_", resize_far);
+  library.impl("as_strided", at::native::as_strided_tensorimpl);
+  library.impl("view", at::native::view);
+  library.impl("_reshape_alias", at::native::_reshape_alias);
+  library.impl("mm", mm);
+  library.impl("mm.dtype", mm_dtype);
+  library.impl("bmm", bmm);
+  library.impl("exp", exp);
+  library.impl("sigmoid", sigmoid);
+  library.impl("silu", silu);
+  library.impl("_softmax", softmax);
+}
+
+const FarCounts& far_counts() { return counts; }
+
+void set_far_seconds_per_operation(double seconds) {
+  seconds_per_operation =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace tlt::tests

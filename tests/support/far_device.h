@@ -1,0 +1,44 @@
+// The far device: a device that behaves like a GPU on a machine without one, for tests.
+//
+// Its memory is the host's, but its addresses are not valid ones: a host access to a tensor of it is
+// a segmentation fault with a stack, never a silently right value. Operations run ATen's CPU kernels
+// on the real addresses, and are counted. New memory is filled with NaN. A tensor of the CPU among
+// the arguments of an operation on the device is an error, as it is on CUDA; so is an operation that
+// CUDA computes in any order (index_add_).
+//
+// Products of matrices, softmax and the nonlinear functions are computed by loops of its own, one
+// element after the other in order of the index: like the batch-invariant kernels of a GPU, a row's
+// result depends on that row alone. So the invariants hold here bit by bit, and where one does not,
+// the code that a GPU would run is at fault.
+//
+// A program that this file is linked into has the device "far" (runtime::Device::parse); there are
+// kFarDevices of them. No other program knows the name.
+//
+// Threading  one thread drives the device, as any.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace tlt::tests {
+
+inline constexpr int kFarDevices = 2;
+
+struct FarCounts {
+  int64_t operations = 0;        // kernels, copies on the device included
+  int64_t uploads = 0;           // copies from the host to the device
+  int64_t downloads = 0;         // copies to the host, and single values that the host reads
+  int64_t synchronizations = 0;  // times the host waited for the device without a copy
+
+  bool operator==(const FarCounts&) const = default;
+};
+
+// Since the start of the program.
+const FarCounts& far_counts();
+
+// From now on an operation takes this long on the device, whose work the host does not wait for
+// until it copies a tensor or synchronizes. Initially 0.
+void set_far_seconds_per_operation(double seconds);
+
+}  // namespace tlt::tests
