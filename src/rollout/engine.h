@@ -91,6 +91,12 @@ class Engine {
   // the next step.
   std::span<const int32_t> tokens_so_far(uint32_t prompt_id, uint32_t sample) const;
 
+  // Between steps: the unfinished responses that have started and are not preempted, oldest first.
+  // Valid until the next step or cancellation.
+  std::span<const std::unique_ptr<Sequence>> running_sequences() const {
+    return scheduler_.running_sequences();
+  }
+
   // Number of further sequences that could be submitted and start with the next step.
   int64_t free_slots() const { return scheduler_.free_slots(); }
   // Spare capacity: how many of these would slow the unfinished ones down only slightly, as
