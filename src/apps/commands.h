@@ -12,6 +12,7 @@ int run_train(const cli::Arguments& arguments);
 int run_sft(const cli::Arguments& arguments);
 int run_draft(const cli::Arguments& arguments);
 int run_export(const cli::Arguments& arguments);
+int run_eval(const cli::Arguments& arguments);
 int run_generate(const cli::Arguments& arguments);
 int run_chat(const cli::Arguments& arguments);
 int run_score(const cli::Arguments& arguments);
@@ -20,6 +21,7 @@ int run_tokenize(const cli::Arguments& arguments);
 int run_data(const cli::Arguments& arguments);
 int run_import(const cli::Arguments& arguments);
 int run_options(const cli::Arguments& arguments);
+int run_simulate(const cli::Arguments& arguments);
 int run_doctor(const cli::Arguments& arguments);
 
 }  // namespace tlt::apps

@@ -32,6 +32,7 @@ constexpr cli::Command kCommands[] = {
     {"sft", "Supervised fine-tuning (SFT).", run_sft},
     {"draft", "Training of a draft model before the first rollout.", run_draft},
     {"export", "Export of a draft model for SGLang or vLLM.", run_export},
+    {"eval", "Scores of a model on data, and comparisons of a run's checkpoints.", run_eval},
     {"generate", "Responses to prompts.", run_generate},
     {"chat", "A conversation with a model in the terminal.", run_chat},
     {"score", "Log-probabilities of given tokens or strings.", run_score},
@@ -40,6 +41,8 @@ constexpr cli::Command kCommands[] = {
     {"data", "Columns of a data file, and its prompts as the model gets them.", run_data},
     {"import", "A recipe from a configuration of verl or FastRL.", run_import},
     {"bench", "Benchmarks of decoding and training.", bench::run_bench},
+    {"simulate", "RL steps of a cluster in virtual time: what a device, a model and a way give.",
+     run_simulate},
     {"options", "The options of a recipe and their defaults.", run_options},
     {"doctor", "Checks this machine: kernels, memory, libraries.", run_doctor},
 };

@@ -22,10 +22,11 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A wrong option, file or weight shape: something that the user can correct.
+// A wrong option, file or weight shape: something that the user can correct. The text may quote
+// strings of any length and with any bytes: the message is one_sentence() of it.
 class InputError : public Error {
  public:
-  using Error::Error;
+  explicit InputError(const std::string& text);
 };
 
 namespace check_internal {

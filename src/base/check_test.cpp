@@ -35,6 +35,15 @@ TEST(CheckTest, InputErrorHasTheMessageOnly) {
             "rollout.n is 0; give at least 1");
 }
 
+TEST(CheckTest, InputErrorIsOneSentenceWhateverItQuotes) {
+  const std::string line = message_of([] { TLT_CHECK_INPUT(false, "no option: a\nb"); });
+  EXPECT_EQ(line, "no option: a\\u000ab");
+  const std::string quoted(5000, 'x');
+  const std::string message = message_of([&] { throw InputError(quoted + "; give a short one"); });
+  EXPECT_LE(message.size(), 1000u);
+  EXPECT_TRUE(message.ends_with("; give a short one")) << message;
+}
+
 TEST(CheckTest, InputErrorIsAnErrorButNotViceVersa) {
   EXPECT_THROW(TLT_CHECK_INPUT(false, ""), InputError);
   EXPECT_THROW(TLT_CHECK_INPUT(false, ""), Error);

@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "base/json_limits.h"
 #include "base/log.h"
-#include "base/sentence.h"
 
 namespace tlt {
 namespace {
@@ -73,8 +72,8 @@ bool JsonLinesReader::try_parse_next(Json& row) {
   try {
     row = Json::parse(text_);
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(one_sentence(place() + ": not JSON; give one JSON value per line (" +
-                                  fault_of(error.what()) + ")"));
+    throw InputError(place() + ": not JSON; give one JSON value per line (" +
+                     fault_of(error.what()) + ")");
   }
   return true;
 }

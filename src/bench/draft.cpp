@@ -23,10 +23,10 @@
 #include "base/random.h"
 #include "base/statistics.h"
 #include "bench/bench.h"
-#include "bench/length_trace.h"
 #include "bench/scenarios.h"
 #include "cli/rows.h"
 #include "cluster/launch.h"
+#include "data/length_trace.h"
 #include "drafter/make_draft_network.h"
 
 namespace tlt::bench {
@@ -75,7 +75,10 @@ class PackingBench {
  public:
   PackingBench(const DraftFlags& flags, const model::PolicyModel& target,
                drafter_training::DraftTrainer& trainer)
-      : flags_(flags), target_(target), trainer_(trainer), trace_(LengthTrace::read(flags.trace)) {}
+      : flags_(flags),
+        target_(target),
+        trainer_(trainer),
+        trace_(data::LengthTrace::read(flags.trace)) {}
 
   // Runs each kind once, in rotated order. With `counts` false it is a warm-up.
   void run(uint32_t index, bool counts) {
@@ -158,7 +161,7 @@ class PackingBench {
   const DraftFlags& flags_;
   const model::PolicyModel& target_;
   drafter_training::DraftTrainer& trainer_;
-  const LengthTrace trace_;
+  const data::LengthTrace trace_;
   std::array<std::vector<double>, kKinds> seconds_;
   int64_t tokens_ = 0, filled_tokens_ = 0, longest_ = 0;
 };

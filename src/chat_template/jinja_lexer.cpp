@@ -9,14 +9,13 @@
 #include <optional>
 
 #include "base/check.h"
-#include "base/sentence.h"
 #include "base/utf8.h"
 #include "chat_template/jinja_text.h"
 
 namespace tlt::chat_template {
 
 void fail_template(const std::string& name, int line, const std::string& text) {
-  throw InputError(one_sentence(fmt::format("{}: line {}: {}", name, line, text)));
+  throw InputError(fmt::format("{}: line {}: {}", name, line, text));
 }
 
 namespace {

@@ -17,14 +17,13 @@
 namespace tlt::cli {
 namespace {
 
-// Written at the first signal; the newline ends the terminal's status line.
-constexpr const char* kStopping =
-    "\ninterrupted: the run saves and ends; again to stop at once\n";
-
 int start_workers(int64_t workers, const Arguments& arguments) {
   const cluster::SpawnResult result =
       cluster::spawn_workers(static_cast<int>(workers), arguments.all);
-  if (!result.message.empty()) log_error("{}", result.message);
+  if (result.exit_code == 0 && !result.message.empty())
+    log_warning("{}", result.message);
+  else if (!result.message.empty())
+    log_error("{}", result.message);
   return result.exit_code;
 }
 
@@ -71,12 +70,17 @@ void apply_override(run::RunOptions& options, const std::string& text) {
   tlt::apply_override(collect_options(options), text, option_hint);
 }
 
-int run_recipe(const Arguments& arguments, const char* description, RunRecipe run) {
+int run_recipe(const Arguments& arguments, const char* description, const RunRecipe& run) {
+  return run_recipe(arguments, RecipeCommand{.description = description}, run);
+}
+
+int run_recipe(const Arguments& arguments, const RecipeCommand& command, const RunRecipe& run) {
   RecipeWords words;
   std::vector<std::string> overrides;
   int64_t workers = 0;
-  CLI::App app(description);
+  CLI::App app(command.description);
   words.add_to(app);
+  if (command.add_flags) command.add_flags(app);
   app.add_option("--override", overrides,
                  "Change an option of a run when it resumes, from there on: the learning rate, a "
                  "limit, … (docs/resume.md); may be given several times.")
@@ -89,7 +93,9 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
   TLT_CHECK_INPUT(app.count("--workers") == 0 || (workers >= 1 && workers <= 1024), "--workers is ",
                   workers, "; give a number from 1 to 1024");
 
-  run::RunOptions options = words.read();
+  run::RunOptions options =
+      command.use_flags && words.is_empty() ? run::RunOptions() : words.read();
+  if (command.use_flags) command.use_flags(options);
   resume_options(options, overrides);
   options.check();
   data::expand_data_files(options.data);
@@ -100,7 +106,7 @@ int run_recipe(const Arguments& arguments, const char* description, RunRecipe ru
   TLT_CHECK_INPUT(workers == 0 || workers == launch.world_size, "--workers is ", workers,
                   ", but the launcher started ", launch.world_size,
                   " workers; leave --workers out");
-  install_interrupt_handler(launch.rank == 0 ? kStopping : nullptr);
+  install_interrupt_handler(launch.rank == 0 ? command.acknowledgement : nullptr);
   set_log_rank(launch.rank, launch.world_size);
   return run(options, launch);
 }

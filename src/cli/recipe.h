@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ struct RecipeWords {
   std::vector<std::string> overrides;
 
   void add_to(CLI::App& flags);
+  bool is_empty() const { return recipe.empty(); }
   // The defaults with the options of recipe and overrides, not checked. InputError: neither is
   // given, or as apply_toml_file() and apply_override().
   run::RunOptions read() const;
@@ -32,9 +34,20 @@ std::string option_hint(std::string_view name);
 void apply_override(run::RunOptions& options, const std::string& text);
 
 // Runs one worker; returns the exit code.
-using RunRecipe = int (*)(const run::RunOptions&, const cluster::Launch&);
+using RunRecipe = std::function<int(const run::RunOptions&, const cluster::Launch&)>;
 
-// Reads recipe and overrides, and those of a run that resumes (run/overrides.h), then runs in this process or starts workers.
-int run_recipe(const Arguments& arguments, const char* description, RunRecipe run);
+// A command that reads a recipe.
+struct RecipeCommand {
+  const char* description;
+  // Written at the first signal; a string literal.
+  const char* acknowledgement = "\ninterrupted: the run saves and ends; again to stop at once\n";
+  std::function<void(CLI::App&)> add_flags = {};         // further flags; empty: none
+  std::function<void(run::RunOptions&)> use_flags = {};  // sets their options, after the recipe's
+};
+
+// Reads recipe and overrides, and those of a run that resumes (run/overrides.h), then runs in this
+// process or starts workers.
+int run_recipe(const Arguments& arguments, const RecipeCommand& command, const RunRecipe& run);
+int run_recipe(const Arguments& arguments, const char* description, const RunRecipe& run);
 
 }  // namespace tlt::cli

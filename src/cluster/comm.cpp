@@ -28,15 +28,25 @@ class SoloComm final : public Comm {
 
 }  // namespace
 
+std::unique_ptr<Comm> make_solo_comm() { return std::make_unique<SoloComm>(); }
+
 void CommOptions::check() const {
   TLT_CHECK_INPUT(timeout_seconds > 0 && rendezvous_seconds > 0, "timeout_seconds is ",
                   timeout_seconds, " and rendezvous_seconds is ", rendezvous_seconds,
                   "; give more than 0");
 }
 
+void Comm::section(const std::string&, const std::function<void()>& body) { body(); }
+
+void Comm::check_lost(const std::vector<int>& workers) {
+  if (!workers.empty())
+    throw LostWorkerError("worker " + std::to_string(workers.front()) +
+                          " was lost during the rollouts; " + kResumes);
+}
+
 std::unique_ptr<Comm> make_comm(const Launch& launch, const CommOptions& options) {
   options.check();
-  if (launch.world_size == 1) return std::make_unique<SoloComm>();
+  if (launch.world_size == 1) return make_solo_comm();
   return make_process_group_comm(launch, options);
 }
 

@@ -8,7 +8,7 @@
 // Threading  one thread at a time.
 // Errors     a lost or stuck rank ends a call within CommOptions::timeout_seconds with a
 //            LostWorkerError that names the call and the ranks that did not respond. After it every
-//            call throws.
+//            call throws, unless the others continue without lost workers (continuing_comm.h).
 //
 //   const std::unique_ptr<Comm> comm = make_comm(launch, {});
 //   handshake(*comm, kVersion, options_digest(refs));
@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,6 +52,8 @@ struct CommOptions {
   int cuda_device = -1;  // tensors of this CUDA device go through NCCL; -1: CPU tensors only
   // A larger tensor goes in pieces, which bounds the copies of a backend. 32 MiB; tests set less.
   int64_t bucket_bytes = int64_t{1} << 25;
+  // make_comm() returns a ContinuingComm. REQUIRES: only CPU tensors.
+  bool continues_after_loss = false;
 
   void visit(auto& v) {
     v(timeout_seconds, "timeout_seconds", Affects::kPlace,
@@ -86,10 +89,32 @@ class Comm {
 
   // Sums a few values, for metrics.
   virtual std::vector<double> all_reduce_sum(std::vector<double> values) = 0;
+
+  // --- lost workers ---
+
+  // Whether the workers that are left continue without a lost one: then rank() and size() change in
+  // a collective, and its result lacks what the lost worker had.
+  virtual bool continues_after_loss() const { return false; }
+  // The number of a worker in logs, which does not change. Rank 0 is always worker 0.
+  virtual int worker(int rank) const { return rank; }
+  // Numbers of the workers that the others continued without.
+  virtual std::vector<int> lost_workers() const { return {}; }
+  // Runs `body`, which calls collectives, on all ranks together. If a worker is lost meanwhile, all
+  // others run it again, until it ends on each of them: what it changes outside it must be set
+  // again by the next run, and what may happen only once comes after it. A collective outside of a
+  // section is one by itself. Without continues_after_loss(): calls `body`.
+  virtual void section(const std::string& name, const std::function<void()>& body);
+  // `workers` were found to be lost without a collective. If the ranks still include one: throws
+  // LostWorkerError, which begins the surrounding section again without it.
+  virtual void check_lost(const std::vector<int>& workers);
+  // From now on losses are survived. `is_lost`: on rank 0, whether a worker is known to be dead;
+  // null: no longer. Every rank calls it between the same collectives.
+  virtual void continue_after_loss(std::function<bool(int worker)> /*is_lost*/) {}
 };
 
 // Connects to the other workers. Throws InputError if the launcher's variables are inconsistent.
 std::unique_ptr<Comm> make_comm(const Launch& launch, const CommOptions& options);
+std::unique_ptr<Comm> make_solo_comm();  // of one worker
 
 // Every rank must run the same program with the same `options` (those that change results, one
 // `name = value` per line). Otherwise throws InputError on every rank; it names the first rank

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
@@ -14,7 +15,9 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 #include <zmq.hpp>
 
@@ -180,6 +183,7 @@ class ControlServer::Impl {
     const KeyPair client = make_key_pair(job_secret, kWorkers);
     router_ = zmq::socket_t(context_, zmq::socket_type::router);
     configure(router_);
+    router_.set(zmq::sockopt::router_mandatory, true);  // a message to a closed connection fails
     router_.set(zmq::sockopt::curve_server, true);
     router_.set(zmq::sockopt::curve_secretkey, server.secret_key);
     bind_tcp(router_, address, ports);
@@ -204,12 +208,26 @@ class ControlServer::Impl {
     return coordinator_.state(worker);
   }
 
+  bool is_silent(int worker) const {
+    const std::lock_guard lock(mutex_);
+    return coordinator_.is_silent(worker, now());
+  }
+
+  void lose(int worker) {
+    {
+      const std::lock_guard lock(mutex_);
+      to_lose_.push_back(worker);
+    }
+    wake_up_.set();
+  }
+
  private:
   void run() {
     try {
-      std::array<zmq::pollitem_t, 3> items = {{{router_.handle(), 0, ZMQ_POLLIN, 0},
+      std::array<zmq::pollitem_t, 4> items = {{{router_.handle(), 0, ZMQ_POLLIN, 0},
                                                {authenticator_.handle(), 0, ZMQ_POLLIN, 0},
-                                               {nullptr, stop_.fd(), ZMQ_POLLIN, 0}}};
+                                               {nullptr, stop_.fd(), ZMQ_POLLIN, 0},
+                                               {nullptr, wake_up_.fd(), ZMQ_POLLIN, 0}}};
       const std::chrono::milliseconds bound =
           wait_of(std::min(options_.heartbeat_seconds, options_.lost_after_seconds / 4));
       while (items[2].revents == 0) {
@@ -218,8 +236,11 @@ class ControlServer::Impl {
         }
         while (receive()) {
         }
+        wake_up_.clear();
+        send([&] { return lose_named(); });
         // After all received events: their senders are alive.
         send([&] { return coordinator_.tick(now()); });
+        look_at_connections();
       }
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -255,12 +276,24 @@ class ControlServer::Impl {
     do {
       if (!router_.recv(frames.emplace_back(), zmq::recv_flags::dontwait)) return false;
     } while (frames.back().more());
-    if (const std::optional<Event> event = try_decode(frames, workers_))
+    const std::optional<Event> event = try_decode(frames, workers_);
+    if (event) {
+      heard_.insert(event->worker);
       send([&] { return coordinator_.on(*event, now()); });
-    else
+    } else {
       warn_once("malformed control message",
                 "a control message that no worker of this run writes was dropped");
+    }
     return true;
+  }
+
+  // REQUIRES: mutex_ is held.
+  std::vector<WorkerCommand> lose_named() {
+    std::vector<WorkerCommand> commands;
+    for (const int worker : std::exchange(to_lose_, {}))
+      for (WorkerCommand& command : coordinator_.lose(worker))
+        commands.push_back(std::move(command));
+    return commands;
   }
 
   template <class Ask>
@@ -273,11 +306,35 @@ class ControlServer::Impl {
     for (const WorkerCommand& command : commands) {
       if (command.kind == WorkerCommand::Kind::kLost)
         warn_once("lost worker " + std::to_string(command.group),
-                  "worker {} is lost: no message for {} s", command.group,
-                  options_.lost_after_seconds);
-      // The library drops messages to a worker that is gone; its silence is noticed later.
-      router_.send(zmq::buffer(std::to_string(command.worker)), zmq::send_flags::sndmore);
-      send_message(router_, command, zmq::send_flags::none);
+                  "worker {} is lost: its connection is closed, or no message for {} s",
+                  command.group, options_.lost_after_seconds);
+      try_send(command);
+    }
+  }
+
+  // False: there is no connection to the worker. A full queue drops the message; the worker's
+  // silence is noticed later.
+  bool try_send(const WorkerCommand& command) {
+    try {
+      if (router_.send(zmq::buffer(std::to_string(command.worker)),
+                       zmq::send_flags::sndmore | zmq::send_flags::dontwait))
+        send_message(router_, command, zmq::send_flags::none);
+      return true;
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EHOSTUNREACH) throw;
+      return false;
+    }
+  }
+
+  // Each heartbeat, for the workers that had a connection.
+  void look_at_connections() {
+    if (now() < next_look_) return;
+    next_look_ = now() + options_.heartbeat_seconds;
+    for (const int worker : heard_) {
+      const bool is_connected =
+          try_send({.kind = WorkerCommand::Kind::kAlive, .worker = worker, .step = 0});
+      const std::lock_guard lock(mutex_);
+      coordinator_.set_connected(worker, is_connected, now());
     }
   }
 
@@ -285,15 +342,18 @@ class ControlServer::Impl {
   const int workers_;
   const ControlOptions options_;
   ControlKeys keys_;
-  WakeUp stop_;  // synchronizes itself
+  WakeUp stop_, wake_up_;  // synchronize themselves
 
   // The server's thread only.
   zmq::context_t context_;
   zmq::socket_t authenticator_;
   zmq::socket_t router_;
+  std::set<int> heard_;  // workers that have sent a message
+  double next_look_ = 0;
 
   mutable std::mutex mutex_;
   Coordinator coordinator_;   // protected by mutex_
+  std::vector<int> to_lose_;  // protected by mutex_
   std::exception_ptr error_;  // protected by mutex_
 
   std::thread thread_;
@@ -305,11 +365,17 @@ ControlServer::ControlServer(const std::string& address, int workers, const Cont
 ControlServer::~ControlServer() = default;
 const ControlKeys& ControlServer::keys() const { return impl_->keys(); }
 WorkerState ControlServer::state(int worker) const { return impl_->state(worker); }
+bool ControlServer::is_silent(int worker) const { return impl_->is_silent(worker); }
+void ControlServer::lose(int worker) { impl_->lose(worker); }
 
 class ControlClient::Impl {
  public:
   Impl(const ControlKeys& keys, int worker, const ControlOptions& options)
-      : worker_(worker), options_(options), last_heard_(now()), protocol_(worker) {
+      : worker_(worker),
+        options_(options),
+        last_message_(now()),
+        last_heard_(last_message_),
+        protocol_(worker) {
     dealer_ = zmq::socket_t(context_, zmq::socket_type::dealer);
     configure(dealer_);
     dealer_.set(zmq::sockopt::routing_id, std::to_string(worker));
@@ -345,11 +411,13 @@ class ControlClient::Impl {
     return training_ended_at_;
   }
 
+  bool is_coordinator_silent() const { return now() - last_message_ > options_.lost_after_seconds; }
+
   void wait_for_news(double seconds) {
     std::unique_lock lock(mutex_);
     news_.wait_for(lock, wait_of(seconds), [&] {
-      return protocol_.has_group() || protocol_.step_done() || protocol_.was_given_up() ||
-             error_ != nullptr;
+      return protocol_.has_group() || protocol_.has_finished() || protocol_.step_done() ||
+             protocol_.was_given_up() || error_ != nullptr;
     });
     check_alive();
   }
@@ -393,7 +461,7 @@ class ControlClient::Impl {
   bool receive() {
     zmq::message_t body;
     if (!dealer_.recv(body, zmq::recv_flags::dontwait)) return false;
-    last_heard_ = now();
+    last_message_ = last_heard_ = now();
     const std::lock_guard lock(mutex_);
     const bool trained = protocol_.may_train();
     WorkerCommand command = decode_command(body.to_string(), worker_);
@@ -429,6 +497,7 @@ class ControlClient::Impl {
     const double time = now();
     const bool was_suspended = time - last_look_ > options_.lost_after_seconds / 2;
     last_look_ = time;
+    if (was_suspended) last_message_ = time;
     if (was_suspended || is_between_steps()) last_heard_ = time;
     if (time - last_heard_ > options_.lost_after_seconds)
       throw LostWorkerError(
@@ -439,7 +508,8 @@ class ControlClient::Impl {
   // Constant after construction.
   const int worker_;
   const ControlOptions options_;
-  WakeUp wake_up_;  // synchronizes itself
+  WakeUp wake_up_;                    // synchronizes itself
+  std::atomic<double> last_message_;  // or the end of a suspension; synchronizes itself
 
   // The client's thread only.
   double last_heard_;
@@ -487,6 +557,29 @@ bool ControlClient::has_migration() {
 std::string ControlClient::take_migration() {
   return impl_->with_protocol(
       [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.take_migration(); });
+}
+
+void ControlClient::offer(int64_t groups) {
+  impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.offer(groups, out), 0;
+  });
+}
+
+bool ControlClient::should_hand_over() {
+  return impl_->with_protocol(
+      [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.should_hand_over(); });
+}
+
+void ControlClient::hand_over(std::string rollouts) {
+  impl_->with_protocol([&](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.hand_over(std::move(rollouts), out), 0;
+  });
+}
+
+std::string ControlClient::take_finished() {
+  return impl_->with_protocol([](WorkerProtocol& protocol, std::vector<Event>& out) {
+    return protocol.take_finished(out);
+  });
 }
 
 void ControlClient::report(const WorkerLoad& load) {
@@ -540,6 +633,8 @@ std::vector<int> ControlClient::lost_workers() {
       [](WorkerProtocol& protocol, std::vector<Event>&) { return protocol.lost_workers(); });
 }
 
+bool ControlClient::is_silent(int worker) { return worker == 0 && impl_->is_coordinator_silent(); }
+
 namespace {
 
 // What rank 0 sends to the other workers: the endpoint, and the keys if they cannot derive them.
@@ -576,6 +671,10 @@ class CoordinatorsGroups final : public GroupSource {
   [[nodiscard]] bool has_migration() override { return client_.has_migration(); }
   [[nodiscard]] std::string take_migration() override { return client_.take_migration(); }
   void report(const WorkerLoad& load) override { client_.report(load); }
+  void offer(int64_t groups) override { client_.offer(groups); }
+  [[nodiscard]] bool should_hand_over() override { return client_.should_hand_over(); }
+  void hand_over(std::string rollouts) override { client_.hand_over(std::move(rollouts)); }
+  [[nodiscard]] std::string take_finished() override { return client_.take_finished(); }
   [[nodiscard]] bool should_migrate() override { return client_.should_migrate(); }
   void move(std::string migration) override { client_.move(std::move(migration)); }
   void stop() override { client_.stop(); }
@@ -589,6 +688,8 @@ class CoordinatorsGroups final : public GroupSource {
   [[nodiscard]] bool may_train() override { return client_.may_train(); }
   double training_ended_at() override { return client_.training_ended_at(); }
   [[nodiscard]] std::vector<int> lost_workers() override { return client_.lost_workers(); }
+  [[nodiscard]] bool is_silent(int worker) override { return server_->is_silent(worker); }
+  void lose(int worker) override { server_->lose(worker); }
 
  private:
   const std::unique_ptr<ControlServer> server_;

@@ -60,6 +60,9 @@ class ControlServer {
 
   // Callable from any thread. Rethrows the exception that ended the server's thread.
   WorkerState state(int worker) const;
+  bool is_silent(int worker) const;
+  // Marks the worker as lost, soon.
+  void lose(int worker);
 
  private:
   class Impl;
@@ -77,6 +80,10 @@ class ControlClient final : public GroupSource {
   [[nodiscard]] bool has_migration() override;
   [[nodiscard]] std::string take_migration() override;
   void report(const WorkerLoad& load) override;
+  void offer(int64_t groups) override;
+  [[nodiscard]] bool should_hand_over() override;
+  void hand_over(std::string rollouts) override;
+  [[nodiscard]] std::string take_finished() override;
   [[nodiscard]] bool should_migrate() override;
   void move(std::string migration) override;
   void stop() override;
@@ -87,6 +94,7 @@ class ControlClient final : public GroupSource {
   [[nodiscard]] bool may_train() override;
   double training_ended_at() override;
   [[nodiscard]] std::vector<int> lost_workers() override;
+  [[nodiscard]] bool is_silent(int worker) override;
 
  private:
   class Impl;

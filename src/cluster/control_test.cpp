@@ -166,6 +166,22 @@ TEST(ControlTest, MigrationReachesTheOtherWorker) {
   EXPECT_TRUE(wait_until([&] { return receiver.step_done() && sender.step_done(); }));
 }
 
+TEST(ControlTest, FinishedGroupReachesTheOtherWorker) {
+  ControlServer server("127.0.0.1", 2, kPatient);
+  ControlClient busy(server.keys(), 0, kPatient), idle(server.keys(), 1, kPatient);
+  for (ControlClient* client : {&busy, &idle}) client->begin_step(1, 2);
+  const std::string rollouts(300'000, 'r');
+  std::string received;
+  busy.offer(1);
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  while (received.empty() && Clock::now() < deadline) {
+    received = idle.take_finished();
+    if (busy.should_hand_over()) busy.hand_over(rollouts);
+    idle.wait_for_news(0.001);
+  }
+  EXPECT_TRUE(received == rollouts);
+}
+
 TEST(ControlTest, WorkerWithWrongKeysIsIgnored) {
   ControlServer server("127.0.0.1", 2, kQuick);
   ControlServer stranger("127.0.0.1", 2, kQuick);
@@ -334,6 +350,28 @@ TEST(ControlRanksTest, GroupsOfAKilledWorkerAreDoneByTheOthers) {
     EXPECT_THAT(source->lost_workers(), ElementsAre(2));
   });
   EXPECT_THAT(ends, ElementsAre(kPassed, kPassed, 128 + SIGKILL));
+}
+
+// Between two steps too, where collectives need to know it.
+TEST(ControlRanksTest, ClosedConnectionIsNoticedBeforeTheSilence) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    const auto comm = make_comm(launch, {});
+    const auto source = make_group_source(*comm, launch, kPatient);
+    roll_out(*source, 1, 4, 2, 5);
+    comm->barrier("after a step");
+    if (launch.rank == 1) raise(SIGKILL);
+    EXPECT_FALSE(source->is_silent(1));
+    const auto start = Clock::now();
+    while (!source->is_silent(1) && Clock::now() - start < std::chrono::seconds(10))
+      source->wait_for_news(0.01);
+    EXPECT_TRUE(source->is_silent(1));
+    EXPECT_FALSE(source->is_silent(0));
+    source->lose(1);
+    EXPECT_EQ(roll_out(*source, 2, 4, 2, 5).size(), 4u);
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(12));
+    EXPECT_THAT(source->lost_workers(), ElementsAre(1));
+  });
+  EXPECT_THAT(ends, ElementsAre(kPassed, 128 + SIGKILL));
 }
 
 // The worker that others' sequences migrated to dies with them: another worker's source returns the

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "base/check.h"
 
@@ -28,10 +28,11 @@ Coordinator::Coordinator(int workers, double lost_after_seconds, int64_t min_wor
     : lost_after_seconds_(lost_after_seconds),
       min_workers_for_training_(min_workers_for_training),
       last_tick_(now),
-      workers_(workers) {
+      workers_(workers),
+      exchange_(workers) {
   TLT_CHECK(workers >= 1 && lost_after_seconds > 0 && min_workers_for_training >= 0, workers,
             " workers, lost after ", lost_after_seconds, ", ", min_workers_for_training, " train");
-  for (Worker& worker : workers_) worker.last_heard = now;
+  for (Worker& worker : workers_) worker.last_heard = worker.last_message = now;
 }
 
 std::vector<std::vector<int64_t>> Coordinator::round_robin(int64_t groups, int workers) {
@@ -52,6 +53,7 @@ std::vector<WorkerCommand> Coordinator::begin_step(
   done_.clear();
   migrations_.clear();
   pending_migration_.reset();
+  exchange_.begin_step();
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.joined = worker.requesting = worker.trains = false;
@@ -75,7 +77,7 @@ std::vector<WorkerCommand> Coordinator::on(const Event& event, double now) {
     say(WorkerCommand::Kind::kExit, event.worker, -1, out);
     return out;
   }
-  worker.last_heard = now;
+  worker.last_heard = worker.last_message = now;
   if (event.kind == Event::Kind::kHeartbeat) {
     say(WorkerCommand::Kind::kAlive, event.worker, -1, out);
     return out;
@@ -125,6 +127,15 @@ void Coordinator::apply(const Event& event, Commands& out) {
     case Event::Kind::kMigrated:
       migrated(event.worker, event.migration, out);
       break;
+    case Event::Kind::kOffer:
+      exchange_.offer(event.worker, event.group);
+      break;
+    case Event::Kind::kWant:
+      exchange_.want(event.worker);
+      break;
+    case Event::Kind::kHandedOver:
+      handed_over(event, out);
+      break;
     case Event::Kind::kStop:
       stop(out);
       break;
@@ -162,16 +173,47 @@ void Coordinator::drop_groups() {
 std::vector<WorkerCommand> Coordinator::tick(double now) {
   Commands out;
   // After a pause the events of that time are still queued.
-  const bool decides = now - last_tick_ <= lost_after_seconds_ / 2 && !is_step_done();
+  const bool was_paused = now - last_tick_ > lost_after_seconds_ / 2;
+  const bool decides = !was_paused && !is_step_done();
   last_tick_ = now;
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     if (!decides) worker.last_heard = now;
-    if (!worker.lost && now - worker.last_heard > lost_after_seconds_)
+    if (was_paused) {
+      worker.last_message = now;
+      worker.disconnected_at.reset();
+    }
+    const bool is_silent = now - worker.last_heard > lost_after_seconds_;
+    if (!worker.lost && (is_silent || (decides && is_gone(worker, now))))
       lose(static_cast<int>(i), out);
   }
   settle(out);
   return out;
+}
+
+std::vector<WorkerCommand> Coordinator::lose(int worker) {
+  Commands out;
+  if (workers_.at(static_cast<size_t>(worker)).lost) return out;
+  lose(worker, out);
+  settle(out);
+  return out;
+}
+
+bool Coordinator::is_silent(int worker, double now) const {
+  const Worker& it = workers_.at(static_cast<size_t>(worker));
+  return it.lost || now - it.last_message > lost_after_seconds_ || is_gone(it, now);
+}
+
+bool Coordinator::is_gone(const Worker& worker, double now) const {
+  return worker.disconnected_at && now - *worker.disconnected_at > kGoneSeconds;
+}
+
+void Coordinator::set_connected(int worker, bool is_connected, double now) {
+  std::optional<double>& at = workers_.at(static_cast<size_t>(worker)).disconnected_at;
+  if (is_connected)
+    at.reset();
+  else if (!at)
+    at = now;
 }
 
 WorkerState Coordinator::state(int worker) const {
@@ -258,7 +300,18 @@ void Coordinator::migrated(int worker, const std::string& migration, Commands& o
     give(to, id, /*wanted=*/true, out);
 }
 
+void Coordinator::handed_over(const Event& event, Commands& out) {
+  const int64_t to = event.group;
+  TLT_CHECK(to >= 0 && to < std::ssize(workers_) && to != event.worker, "worker ", event.worker,
+            " hands over a group to worker ", to);
+  exchange_.handed_over(event.worker, static_cast<int>(to), !event.migration.empty());
+  if (event.migration.empty() || workers_[to].lost) return;
+  say(WorkerCommand::Kind::kFinished, static_cast<int>(to), -1, out);
+  out.back().migration = event.migration;
+}
+
 void Coordinator::lose(int worker, Commands& out) {
+  exchange_.lose(worker);
   Worker& it = workers_[worker];
   it.lost = true;
   it.requesting = it.trains = false;
@@ -277,10 +330,11 @@ void Coordinator::lose(int worker, Commands& out) {
 }
 
 void Coordinator::settle(Commands& out) {
-  size_t unserved = 0;
+  size_t unserved = 0;  // once a worker gets none, no group is queued
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (!workers_[i].requesting) continue;
-    if (const std::optional<int64_t> group = next_group_for(workers_[i]))
+    const std::optional<int64_t> group = unserved == 0 ? next_group_for(workers_[i]) : std::nullopt;
+    if (group)
       give(static_cast<int>(i), *group, /*wanted=*/true, out);
     else
       ++unserved;
@@ -292,17 +346,25 @@ void Coordinator::settle(Commands& out) {
     worker.queue.pop_front();
     give(static_cast<int>(i), group, /*wanted=*/false, out);
   }
+  if (unserved > 0) recall(unserved, out);
+  consolidate(out);
+  promote(out);
+  if (is_step_done()) return;
+  while (const auto match = exchange_.next_match())
+    say(WorkerCommand::Kind::kHandOver, match->from, match->to, out);
+}
+
+// Recalls prefetched groups until as many are on their way back.
+void Coordinator::recall(size_t wanted, Commands& out) {
   size_t recalls = 0;
   for (const Worker& worker : workers_) recalls += worker.given && worker.given->recalled;
-  for (size_t i = 0; i < workers_.size() && recalls < unserved; ++i) {
+  for (size_t i = 0; i < workers_.size() && recalls < wanted; ++i) {
     Worker& worker = workers_[i];
     if (!worker.given || worker.given->wanted || worker.given->recalled) continue;
     worker.given->recalled = true;
     ++recalls;
     say(WorkerCommand::Kind::kRecall, static_cast<int>(i), worker.given->group, out);
   }
-  consolidate(out);
-  promote(out);
 }
 
 void Coordinator::consolidate(Commands& out) {
@@ -313,28 +375,37 @@ void Coordinator::consolidate(Commands& out) {
 }
 
 // The smallest migration that is worth it, to the worker with the most sequences among those with
-// capacity for it.
+// capacity for it. Linear in the workers: it is searched after each event of a rollout's tail.
 std::optional<Coordinator::Migration> Coordinator::find_migration() const {
-  std::optional<Migration> best;
-  const auto load = [&](int worker) { return *workers_[static_cast<size_t>(worker)].load; };
-  const auto is_better = [&](const Migration& a, const Migration& b) {
-    const auto key = [&](const Migration& candidate) {
-      return std::tuple(load(candidate.from).sequences, load(candidate.from).tokens,
-                        -load(candidate.to).sequences);
-    };
-    return key(a) < key(b);
-  };
   const int workers = static_cast<int>(workers_.size());
-  for (Migration candidate; candidate.from < workers; ++candidate.from)
-    for (candidate.to = 0; candidate.to < workers; ++candidate.to) {
-      if (candidate.from == candidate.to || !workers_[static_cast<size_t>(candidate.from)].load ||
-          !workers_[static_cast<size_t>(candidate.to)].load)
-        continue;
-      if (is_worth_migrating(load(candidate.from)) &&
-          load(candidate.from).sequences <= load(candidate.to).room &&
-          (!best || is_better(candidate, *best)))
-        best = candidate;
+  const auto load = [&](int worker) -> const std::optional<WorkerLoad>& {
+    return workers_[static_cast<size_t>(worker)].load;
+  };
+  int roomiest = -1;
+  int64_t second_room = -1;  // of the others
+  for (int i = 0; i < workers; ++i) {
+    if (!load(i)) continue;
+    if (roomiest < 0 || load(i)->room > load(roomiest)->room) {
+      if (roomiest >= 0) second_room = load(roomiest)->room;
+      roomiest = i;
+    } else {
+      second_room = std::max(second_room, load(i)->room);
     }
+  }
+  Migration best{.from = -1, .to = -1};
+  for (int i = 0; i < workers; ++i) {
+    if (!load(i) || !is_worth_migrating(*load(i))) continue;
+    if (load(i)->sequences > (i == roomiest ? second_room : load(roomiest)->room)) continue;
+    const auto size = [&](int worker) {
+      return std::pair(load(worker)->sequences, load(worker)->tokens);
+    };
+    if (best.from < 0 || size(i) < size(best.from)) best.from = i;
+  }
+  if (best.from < 0) return std::nullopt;
+  for (int i = 0; i < workers; ++i) {
+    if (i == best.from || !load(i) || load(best.from)->sequences > load(i)->room) continue;
+    if (best.to < 0 || load(i)->sequences > load(best.to)->sequences) best.to = i;
+  }
   return best;
 }
 
@@ -375,6 +446,7 @@ std::optional<int64_t> Coordinator::next_group_for(Worker& worker) {
 
 void Coordinator::give(int worker, int64_t group, bool wanted, Commands& out) {
   workers_[worker].requesting = workers_[worker].trains = false;
+  exchange_.end_want(worker);
   workers_[worker].given = Given{.group = group, .wanted = wanted};
   say(WorkerCommand::Kind::kGive, worker, group, out);
   if (const auto migration = migrations_.find(group); migration != migrations_.end())

@@ -23,6 +23,9 @@
 // is done, so a third worker can resume it if the second one is lost. At most one migration is
 // pending, and nothing waits for it.
 //
+// Finished groups travel from busy workers to idle ones, which compute their gradients
+// (group_exchange.h).
+//
 // Stop: when a worker is interrupted it asks for the end of the step. If the step is not done, it
 // ends there: every worker gets kStop, later events of the step are ignored, and its groups are
 // dropped. So each worker learns of each step either that it is done or that it was stopped, and
@@ -48,6 +51,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/group_exchange.h"
 #include "cluster/messages.h"
 
 namespace tlt::cluster {
@@ -78,7 +82,18 @@ class Coordinator {
   // gets the full time again.
   std::vector<WorkerCommand> tick(double now);
 
+  // Whether there is a connection to the worker. Without one for kGoneSeconds it is lost before
+  // lost_after_seconds: a process that ended closes it, and one that lives connects again at once.
+  void set_connected(int worker, bool is_connected, double now);
+  static constexpr double kGoneSeconds = 3;
+
+  // Marks a worker as lost that others have found to be lost; its groups go to others.
+  std::vector<WorkerCommand> lose(int worker);
+
   WorkerState state(int worker) const;
+  // Whether a worker is lost, or was silent or not connected for as long as that takes, between two
+  // steps too.
+  bool is_silent(int worker, double now) const;
   int64_t step() const { return step_; }
   // Or stopped.
   bool is_step_done() const { return is_stopped_ || done_.size() == groups_.size(); }
@@ -98,7 +113,9 @@ class Coordinator {
     bool recalled = false;
   };
   struct Worker {
-    double last_heard = 0;
+    double last_heard = 0;    // or the end of the last time in which nothing was decided
+    double last_message = 0;  // or the end of a pause between calls of tick()
+    std::optional<double> disconnected_at;
     bool lost = false;
     bool joined = false;  // has begun the current step
     bool requesting = false;
@@ -120,15 +137,18 @@ class Coordinator {
   void returned(int worker, int64_t group);
   void done(int worker, int64_t group, Commands& out);
   void migrated(int worker, const std::string& migration, Commands& out);
+  void handed_over(const Event& event, Commands& out);
   void stop(Commands& out);
   void drop_groups();
   void lose(int worker, Commands& out);
   void settle(Commands& out);  // gives queued groups, recalls prefetched ones
+  void recall(size_t wanted, Commands& out);
   void consolidate(Commands& out);
   std::optional<Migration> find_migration() const;
   bool has_unstarted() const;
   void promote(Commands& out);
   bool is_idle(const Worker& worker) const;
+  bool is_gone(const Worker& worker, double now) const;
   std::optional<int64_t> next_group_for(Worker& worker);  // removes it from its queue
   void give(int worker, int64_t group, bool wanted, Commands& out);
   void say(WorkerCommand::Kind kind, int worker, int64_t group, Commands& out) const;
@@ -147,6 +167,7 @@ class Coordinator {
   std::set<int64_t> done_;
   std::map<int64_t, std::string> migrations_;   // bytes of those not done
   std::optional<Migration> pending_migration_;  // requested and not answered
+  GroupExchange exchange_;
 };
 
 }  // namespace tlt::cluster

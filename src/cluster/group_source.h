@@ -59,6 +59,16 @@ class GroupSource {
   // NOLINTNEXTLINE(performance-unnecessary-value-param): sources that send it move from it.
   virtual void move(std::string /*migration*/) {}
 
+  // Finished groups whose gradients another worker may compute (group_exchange.h). offer(): how
+  // many this worker has and has not begun. While should_hand_over(): call hand_over() with the
+  // rollouts of one of them, from then on another worker's, or with nothing. take_finished(): the
+  // rollouts of another worker's group, which is then this worker's; empty: none yet.
+  virtual void offer(int64_t /*groups*/) {}
+  [[nodiscard]] virtual bool should_hand_over() { return false; }
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): sources that send it move from it.
+  virtual void hand_over(std::string /*rollouts*/) {}
+  [[nodiscard]] virtual std::string take_finished() { return {}; }
+
   // This worker was interrupted: requests that the step ends for all workers as it is. Call it
   // again and again; without effect on a step that is done, but the others learn of it.
   virtual void stop() = 0;
@@ -68,8 +78,8 @@ class GroupSource {
   // answer. Then done() and move() have no effect. REQUIRES: step_done().
   [[nodiscard]] virtual bool was_stopped() = 0;
 
-  // True if every group of the step is done, on all workers, or the step was stopped. Throws Error if the coordinator is
-  // gone or has marked this worker as lost.
+  // True if every group of the step is done, on all workers, or the step was stopped. Throws Error
+  // if the coordinator is gone or has marked this worker as lost.
   [[nodiscard]] virtual bool step_done() = 0;
 
   // Returns when the result of try_take() or step_done() may have changed, or after `seconds`.
@@ -81,8 +91,13 @@ class GroupSource {
   // The time when may_train() last became false, in seconds of steady_clock().
   virtual double training_ended_at() { return 0; }
 
-  // Workers lost so far. If there are any, collectives cannot succeed any more.
+  // Workers lost so far. Collectives succeed only without them.
   [[nodiscard]] virtual std::vector<int> lost_workers() = 0;
+  // Whether nothing was heard of a worker for the time after which it counts as lost, or it is
+  // lost. Known on rank 0; the others know it of rank 0 only.
+  [[nodiscard]] virtual bool is_silent(int /*worker*/) { return false; }
+  // The worker is known to be lost: others get its groups. No effect on other ranks than 0.
+  virtual void lose(int /*worker*/) {}
 };
 
 // The source of a solo run: all groups, in order.

@@ -124,6 +124,7 @@ Launch read_torchrun(const Variables& variables) {
   launch.master_address = master_address(variables, launch);
   launch.master_port = variables.port("");
   launch.listen_fd = variables.has("TLT_LISTEN_FD") ? variables.number("TLT_LISTEN_FD") : -1;
+  launch.supervisor_pid = variables.number("TLT_SUPERVISOR_PID", 0);
   launch.launcher_serves_store = variables.text("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
   if (variables.has("TORCHELASTIC_RESTART_COUNT"))
     launch.store_prefix = "attempt_" + variables.text("TORCHELASTIC_RESTART_COUNT", "");
@@ -291,6 +292,8 @@ Environment launch_environment(const Launch& launch) {
                              {"MASTER_ADDR", launch.master_address},
                              {"MASTER_PORT", std::to_string(launch.master_port)}};
   if (launch.listen_fd >= 0) environment["TLT_LISTEN_FD"] = std::to_string(launch.listen_fd);
+  if (launch.supervisor_pid > 0)
+    environment["TLT_SUPERVISOR_PID"] = std::to_string(launch.supervisor_pid);
   if (!launch.job_secret.empty()) environment[kSecretName] = launch.job_secret;
   if (launch.ports.begin > 0)
     environment[kPortsName] =

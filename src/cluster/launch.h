@@ -38,6 +38,7 @@ struct Launch {
 
   int listen_fd = -1;                  // rank 0: a socket that listens on master_port; -1: none yet
   bool launcher_serves_store = false;  // torchrun's agent serves the rendezvous
+  int supervisor_pid = 0;              // of spawn_workers(); 0: another launcher
   std::string store_prefix = {};       // separates a restarted attempt from the previous one
 
   std::string job_secret = {};  // the same on every worker; empty: none (job_secret.h)

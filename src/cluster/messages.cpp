@@ -11,10 +11,12 @@ namespace tlt::cluster {
 namespace {
 
 // In the order of the kinds.
-constexpr std::array<const char*, 9> kEvents = {"begin", "take",  "started",   "returned", "done",
-                                                "load",  "moved", "heartbeat", "stop"};
-constexpr std::array<const char*, 10> kCommands = {
-    "give", "recall", "no_work", "step_done", "lost", "exit", "alive", "train", "move", "stop"};
+constexpr std::array<const char*, 12> kEvents = {"begin", "take",  "started", "returned",
+                                                 "done",  "load",  "moved",   "heartbeat",
+                                                 "stop",  "offer", "want",    "handed_over"};
+constexpr std::array<const char*, 12> kCommands = {"give", "recall", "no_work",   "step_done",
+                                                   "lost", "exit",   "alive",     "train",
+                                                   "move", "stop",   "hand_over", "finished"};
 
 template <class Message, class Names>
 nlohmann::json encode_with(const Message& message, const Names& names) {

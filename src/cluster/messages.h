@@ -23,22 +23,25 @@ struct WorkerLoad {
 // From a worker to the coordinator.
 struct Event {
   enum class Kind {
-    kBegin,      // begins this step; group: number of groups of the step
-    kTake,       // its engine has capacity and it holds no group: requesting until one comes
-    kStarted,    // its engine has started the group that was given
-    kReturned,   // returns the recalled group, which it had not started
-    kDone,       // all responses of the group are finished
-    kLoad,       // unfinished sequences, in `load`
-    kMigrated,   // answer to kMigrate: `migration` has all its unfinished sequences
-    kHeartbeat,  // the worker is alive
-    kStop,       // this worker was interrupted: all are to stop working on the step
+    kBegin,       // begins this step; group: number of groups of the step
+    kTake,        // its engine has capacity and it holds no group: requesting until one comes
+    kStarted,     // its engine has started the group that was given
+    kReturned,    // returns the recalled group, which it had not started
+    kDone,        // all responses of the group are finished
+    kLoad,        // unfinished sequences, in `load`
+    kMigrated,    // answer to kMigrate: `migration` has all its unfinished sequences
+    kHeartbeat,   // the worker is alive
+    kStop,        // this worker was interrupted: all are to stop working on the step
+    kOffer,       // group: number of finished groups whose gradients it has not begun
+    kWant,        // is idle and would compute the gradients of another worker's group
+    kHandedOver,  // answer to kHandOver: a group for worker `group`, in `migration`; or none
   };
   Kind kind = Kind::kHeartbeat;
   int worker = 0;
   int64_t step = 0;
   int64_t group = -1;
   WorkerLoad load = {};        // of kLoad
-  std::string migration = {};  // of kMigrated; a second frame after the message
+  std::string migration = {};  // of kMigrated, kHandedOver; a second frame after the message
 
   bool operator==(const Event&) const = default;
 };
@@ -58,12 +61,14 @@ struct WorkerCommand {
     kMigrate,   // send the unfinished sequences; another worker resumes them
     kStop,      // a worker was interrupted: the step ends here for all, or if it is done, nothing
                 // that can be repeated later is to begin
+    kHandOver,  // send a finished group whose gradients worker number `group` will compute
+    kFinished,  // such a group, in `migration`
   };
   Kind kind = Kind::kAlive;
   int worker = 0;
   int64_t step = 0;
   int64_t group = -1;
-  std::string migration = {};  // of a kGive; a second frame after the message
+  std::string migration = {};  // of kGive, kFinished; a second frame after the message
 
   bool operator==(const WorkerCommand&) const = default;
 };

@@ -25,6 +25,7 @@
 #include "base/watchdog.h"
 #include "cluster/address.h"
 #include "cluster/authenticated_store.h"
+#include "cluster/continuing_comm.h"
 #include "cluster/job_secret.h"
 #include "cluster/launch.h"
 #include "cluster/listeners.h"
@@ -154,17 +155,32 @@ Session join(const Launch& launch, const CommOptions& options) {
   return {.store = make_authenticated_store(store, session_key, place), .key = session_key};
 }
 
+// Seconds for the workers that are left to connect again: they have all said that they are here.
+constexpr double kReconnectSeconds = 30;
+
+// The ranks of one process group of a session.
+struct Members {
+  int rank = 0;
+  int size = 1;
+  int attempt = 0;  // 0: all workers; each later group has fewer
+
+  std::string name() const { return "group_" + std::to_string(attempt); }
+};
+
 class ProcessGroupComm final : public Comm {
  public:
-  ProcessGroupComm(const Launch& launch, const CommOptions& options, Session session)
-      : rank_(launch.rank),
-        size_(launch.world_size),
+  ProcessGroupComm(const Launch& launch, const CommOptions& options, const Session& session,
+                   const Members& members)
+      : rank_(members.rank),
+        size_(members.size),
         options_(options),
-        session_key_(std::move(session.key)),
-        store_(std::move(session.store)) {
-    store_->setTimeout(milliseconds(options.timeout_seconds));
-    auto gloo_options =
-        c10d::ProcessGroupGloo::Options::create(milliseconds(options.timeout_seconds));
+        group_key_(hmac_sha256(session.key, members.name())),
+        store_(c10::make_intrusive<c10d::PrefixStore>(members.name(), session.store)) {
+    const double to_connect = members.attempt == 0
+                                  ? options.timeout_seconds
+                                  : std::min(options.timeout_seconds, kReconnectSeconds);
+    store_->setTimeout(milliseconds(to_connect));
+    auto gloo_options = c10d::ProcessGroupGloo::Options::create(milliseconds(to_connect));
     gloo_options->devices.push_back(
         c10d::ProcessGroupGloo::createDeviceForHostname(own_address(launch)));
     run("connecting to all ranks", [&] {
@@ -173,6 +189,8 @@ class ProcessGroupComm final : public Comm {
           std::move(gloo_options));
     });
     check_peers();
+    store_->setTimeout(milliseconds(options.timeout_seconds));
+    gloo_->setTimeout(milliseconds(options.timeout_seconds));
 #ifdef TLT_CUDA
     if (options.cuda_device >= 0)
       nccl_ = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_), rank_,
@@ -234,6 +252,11 @@ class ProcessGroupComm final : public Comm {
     return values;
   }
 
+  // This group fails all the same; the next one finds out who is left.
+  void continue_after_loss(std::function<bool(int)> is_lost) override {
+    names_others_ = is_lost == nullptr;
+  }
+
  private:
   c10d::Backend& backend(const at::Tensor& tensor) const {
     if (tensor.is_cpu()) return *gloo_;
@@ -241,11 +264,11 @@ class ProcessGroupComm final : public Comm {
     return *nccl_;
   }
 
-  // Sends every other rank, over the connection to it, what only a worker of this session can
+  // Sends every other rank, over the connection to it, what only a worker of this group can
   // compute, and expects the same from it: a stranger may have connected in its place.
   void check_peers() {
     const auto proof = [&](int from, int to) {
-      return hmac_sha256(session_key_, std::to_string(from) + " to " + std::to_string(to));
+      return hmac_sha256(group_key_, std::to_string(from) + " to " + std::to_string(to));
     };
     std::string sent, received;
     for (int to = 0; to < size_; ++to) sent += proof(rank_, to);
@@ -328,7 +351,7 @@ class ProcessGroupComm final : public Comm {
       std::ostringstream out;
       out << here << " failed on rank " << rank_ << " of " << size_ << " after " << std::fixed
           << std::setprecision(1) << std::chrono::duration<double>(Clock::now() - start).count()
-          << " s; " << others(here) << ": " << reason(error);
+          << " s; " << (names_others_ ? others(here) + ": " : "") << reason(error);
       out << "; " << kResumes;
       failure_ = out.str();
       throw LostWorkerError(failure_);
@@ -371,13 +394,22 @@ class ProcessGroupComm final : public Comm {
   const int rank_;
   const int size_;
   const CommOptions options_;
-  const std::string session_key_;
+  const std::string group_key_;
   const StorePtr store_;
   c10::intrusive_ptr<c10d::Backend> gloo_;  // null after a collective that failed
   c10::intrusive_ptr<c10d::Backend> nccl_;  // null: no CUDA device
   int64_t collectives_ = 0;
-  std::string failure_;  // of the first collective that failed; there is none after it
+  bool names_others_ = true;  // looks for the ranks that did not respond; takes seconds
+  std::string failure_;       // of the first collective that failed; there is none after it
 };
+
+// Every worker has its connections now, to the store and to the others.
+void refuse_strangers(const NewListeners& listeners) {
+  if (listeners.refuse_connections() == 0)
+    warn_once("open listeners",
+              "this kernel cannot close the ports of the rendezvous and of Gloo to strangers "
+              "(docs/trust.md)");
+}
 
 }  // namespace
 
@@ -392,13 +424,21 @@ std::unique_ptr<Comm> make_process_group_comm(const Launch& launch, const CommOp
               "can join the run or end it; give every worker the same random TLT_JOB_SECRET "
               "(docs/trust.md)");
   const NewListeners listeners(launch.listen_fd);
-  auto comm = std::make_unique<ProcessGroupComm>(launch, options, join(launch, options));
-  // Every worker has its connections now, to the store and to the others.
-  if (listeners.refuse_connections() == 0)
-    warn_once("open listeners",
-              "this kernel cannot close the ports of the rendezvous and of Gloo to strangers "
-              "(docs/trust.md)");
-  return comm;
+  const Session session = join(launch, options);
+  auto comm = std::make_unique<ProcessGroupComm>(
+      launch, options, session, Members{.rank = launch.rank, .size = launch.world_size});
+  refuse_strangers(listeners);
+  if (!options.continues_after_loss) return comm;
+  TLT_CHECK(options.cuda_device < 0, "NCCL groups are not formed again");
+  const Reconnect reconnect = [=](int attempt, int rank, int size) {
+    const NewListeners new_listeners;
+    auto again = std::make_unique<ProcessGroupComm>(
+        launch, options, session, Members{.rank = rank, .size = size, .attempt = attempt});
+    refuse_strangers(new_listeners);
+    return again;
+  };
+  return std::make_unique<ContinuingComm>(std::move(comm), session.store, reconnect,
+                                          options.timeout_seconds);
 }
 
 }  // namespace tlt::cluster

@@ -22,6 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kLetFail = SIGUSR1;  // from rank 0 to the supervisor
+
 struct Worker {
   int rank = 0;
   pid_t pid = -1;
@@ -60,7 +62,8 @@ class SignalMask {
  public:
   SignalMask() {
     sigemptyset(&handled_);
-    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&handled_, signal);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, kLetFail})
+      sigaddset(&handled_, signal);
     TLT_CHECK(pthread_sigmask(SIG_BLOCK, &handled_, &before_) == 0);
   }
   ~SignalMask() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -104,8 +107,11 @@ class Supervisor {
     while (reap() > 0) {
       if (const std::optional<siginfo_t> signal = mask_.wait()) pass_on(*signal);
       if (repeated_ != 0) signal_all(repeated_);
-      if (deadline_ && Clock::now() > *deadline_) signal_all(SIGKILL);
+      for (const auto& deadline : {deadline_, stuck_deadline_})
+        if (deadline && Clock::now() > *deadline) signal_all(SIGKILL);
     }
+    if (result_.message.empty() && !lost_.empty())
+      result_.message = lost_ + "; the others continued";
     return result_;
   }
 
@@ -114,6 +120,7 @@ class Supervisor {
     Launch launch{.rank = rank, .world_size = count, .local_rank = rank, .local_world_size = count};
     launch.master_port = listener.port;
     launch.job_secret = secret_;
+    launch.supervisor_pid = getpid();
     if (rank == 0)
       launch.listen_fd = listener.fd;  // already bound, so no other process can take the port
     std::vector<std::string> entries = environment_of(launch);
@@ -144,6 +151,11 @@ class Supervisor {
         continue;
       }
       worker.status = status;
+      if (is_tolerated(worker)) {
+        lost_ += (lost_.empty() ? "" : ", ") + describe(worker);
+        continue;
+      }
+      if (worker.rank == 0 && lets_fail_) stuck_deadline_ = end_of_grace();
       // If several ended, a killed one is the cause; the others failed because it was gone.
       if (failed(status) &&
           (culprit == nullptr || (was_killed(status) && !was_killed(*culprit->status))))
@@ -153,11 +165,28 @@ class Supervisor {
     return running;
   }
 
+  // A worker that caught a signal of its own has saved with the others, and they are ending, too.
+  bool was_stopped(int status) const {
+    return (stop_requested_ || !was_killed(status)) && was_interrupted(status);
+  }
+
+  bool is_tolerated(const Worker& worker) const {
+    return lets_fail_ && worker.rank != 0 && failed(*worker.status) && !was_stopped(*worker.status);
+  }
+
+  std::string describe(const Worker& worker) const {
+    const int status = *worker.status;
+    return "worker " + std::to_string(worker.rank) + " of " + std::to_string(workers_.size()) +
+           " (process " + std::to_string(worker.pid) + ")" +
+           (was_killed(status) ? " was killed by signal " + std::to_string(WTERMSIG(status)) +
+                                     " (" + strsignal(WTERMSIG(status)) + ")"
+                               : " ended with exit code " + std::to_string(WEXITSTATUS(status)));
+  }
+
   void blame(const Worker& worker, int running) {
     const int status = *worker.status;
     result_.exit_code = exit_code(status);
-    // A worker that caught a signal of its own has saved with the others, and they are ending, too.
-    if ((stop_requested_ || !was_killed(status)) && was_interrupted(status)) {
+    if (was_stopped(status)) {
       result_.message = "stopped by a signal";
       // A worker that catches the signal is saving, and so are the others: a second signal would
       // end them at once. A killed one was still starting, and the others would wait for it
@@ -165,12 +194,7 @@ class Supervisor {
       if (was_killed(status)) end_by(WTERMSIG(status));
       return;
     }
-    result_.message =
-        "worker " + std::to_string(worker.rank) + " of " + std::to_string(workers_.size()) +
-        " (process " + std::to_string(worker.pid) + ")" +
-        (was_killed(status) ? " was killed by signal " + std::to_string(WTERMSIG(status)) + " (" +
-                                  strsignal(WTERMSIG(status)) + ")"
-                            : " ended with exit code " + std::to_string(WEXITSTATUS(status)));
+    result_.message = describe(worker);
     if (running > 0) result_.message += "; the other workers were stopped";
     set_deadline();
     signal_all(SIGTERM);
@@ -182,13 +206,19 @@ class Supervisor {
     set_deadline();
   }
 
-  void set_deadline() {
-    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                   std::chrono::duration<double>(options_.grace_seconds));
+  void set_deadline() { deadline_ = end_of_grace(); }
+
+  Clock::time_point end_of_grace() const {
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                              std::chrono::duration<double>(options_.grace_seconds));
   }
 
   void pass_on(const siginfo_t& signal) {
     if (signal.si_signo == SIGCHLD) return;
+    if (signal.si_signo == kLetFail) {
+      lets_fail_ |= signal.si_pid == workers_.front().pid;
+      return;
+    }
     stop_requested_ = true;
     const bool from_terminal = signal.si_code > 0;  // it has sent the signal to the process group
     if (!from_terminal) signal_all(signal.si_signo);
@@ -211,8 +241,11 @@ class Supervisor {
   std::vector<Worker> workers_;
   SpawnResult result_;
   bool stop_requested_ = false;
-  int repeated_ = 0;  // a signal that running workers get until they end; 0: none
-  std::optional<Clock::time_point> deadline_;  // set when a worker has failed
+  bool lets_fail_ = false;  // let_workers_fail() was called
+  int repeated_ = 0;        // a signal that running workers get until they end; 0: none
+  std::string lost_;        // workers that have failed since
+  std::optional<Clock::time_point> deadline_;        // set when a worker has failed
+  std::optional<Clock::time_point> stuck_deadline_;  // the others', once rank 0 has ended
 };
 
 }  // namespace
@@ -223,6 +256,11 @@ SpawnResult spawn_workers(int count, const std::vector<std::string>& argv,
                   " is not from 1 to 1024; give the number of processes to start here");
   TLT_CHECK(!argv.empty());
   return Supervisor(count, argv, options).run();
+}
+
+void let_workers_fail(const Launch& launch) {
+  if (launch.supervisor_pid > 0 && getppid() == launch.supervisor_pid)
+    kill(launch.supervisor_pid, kLetFail);
 }
 
 }  // namespace tlt::cluster

@@ -104,6 +104,50 @@ TEST_F(SpawnTest, FailedWorkerIsNamedAndOthersAreEnded) {
   expect_no_child_left();
 }
 
+// What let_workers_fail() does, as shells do it.
+constexpr const char* kLetFail =
+    "test $RANK = 0 && kill -USR1 $TLT_SUPERVISOR_PID; sleep 0.3; echo 1 > ready$RANK; "
+    "while ! test -e ready0; do sleep 0.01; done; sleep 0.2; ";
+
+TEST_F(SpawnTest, OthersGoOnWithoutAFailedWorkerIfRankZeroSaysSo) {
+  const SpawnResult result =
+      spawn(4, std::string(kLetFail) +
+                   "test $RANK = 1 && exit 7; test $RANK = 2 && kill -9 $$; sleep 0.5; "
+                   "echo 1 > end$RANK");
+  EXPECT_EQ(result.exit_code, 0) << result.message;
+  EXPECT_THAT(result.message, AllOf(HasSubstr("worker 1 of 4"), HasSubstr("ended with exit code 7"),
+                                    HasSubstr("worker 2 of 4"), HasSubstr("was killed by signal 9"),
+                                    HasSubstr("; the others continued")));
+  EXPECT_EQ(text_of("end0"), "1");
+  EXPECT_EQ(text_of("end3"), "1");
+  expect_no_child_left();
+}
+
+TEST_F(SpawnTest, OnlyRankZeroSaysSo) {
+  const SpawnResult result = spawn(
+      3,
+      "test $RANK = 1 && kill -USR1 $TLT_SUPERVISOR_PID; sleep 0.3; test $RANK = 2 && exit 7; "
+      "exec sleep 60");
+  EXPECT_EQ(result.exit_code, 7);
+}
+
+TEST_F(SpawnTest, WithoutRankZeroTheOthersAreEnded) {
+  const SpawnResult result =
+      spawn(2, std::string(kLetFail) + "test $RANK = 0 && exit 3; exec sleep 60");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.message, HasSubstr("worker 0 of 2"));
+}
+
+TEST_F(SpawnTest, WorkerThatIsStuckIsEndedAfterRankZero) {
+  const auto start = Clock::now();
+  const SpawnResult result =
+      spawn(2, std::string(kLetFail) + "test $RANK = 1 && kill -STOP $$; true",
+            /*grace_seconds=*/0.5);
+  EXPECT_EQ(result.exit_code, 0) << result.message;
+  EXPECT_THAT(result.message, HasSubstr("worker 1 of 2"));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
+}
+
 TEST_F(SpawnTest, KilledWorkerIsNamedWithItsSignal) {
   const SpawnResult result = spawn(2, "test $RANK = 0 && kill -9 $$; exec sleep 60");
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);

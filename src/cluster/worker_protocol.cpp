@@ -20,8 +20,11 @@ void WorkerProtocol::begin_step(int64_t step, int64_t groups, std::vector<Event>
   TLT_CHECK(groups >= 0, groups);
   step_ = step;
   groups_ = groups;
-  step_done_ = requested_ = may_train_ = should_migrate_ = false;
+  step_done_ = requested_ = may_train_ = should_migrate_ = wants_ = false;
   was_stopped_ = is_interrupted_ = stop_sent_ = false;
+  offered_ = 0;
+  hand_over_to_.clear();
+  finished_.clear();
   reported_ = {};
   held_.reset();
   taken_.clear();
@@ -74,6 +77,25 @@ void WorkerProtocol::move(std::string migration, std::vector<Event>& out) {
   out.back().migration = std::move(migration);
 }
 
+void WorkerProtocol::offer(int64_t groups, std::vector<Event>& out) {
+  if (step_done_ || std::exchange(offered_, groups) == groups) return;
+  out.push_back(event(Event::Kind::kOffer, groups));
+}
+
+std::string WorkerProtocol::take_finished(std::vector<Event>& out) {
+  if (finished_.empty() && !step_done_ && !std::exchange(wants_, true))
+    out.push_back(event(Event::Kind::kWant, -1));
+  return std::exchange(finished_, {});
+}
+
+void WorkerProtocol::hand_over(std::string rollouts, std::vector<Event>& out) {
+  TLT_CHECK(should_hand_over());
+  offered_ = rollouts.empty() ? 0 : offered_ - 1;  // as the coordinator counts
+  out.push_back(event(Event::Kind::kHandedOver, hand_over_to_.front()));
+  out.back().migration = std::move(rollouts);
+  hand_over_to_.pop_front();
+}
+
 void WorkerProtocol::stop(std::vector<Event>& out) {
   if (stop_sent_ || is_interrupted_) return;
   stop_sent_ = true;
@@ -111,7 +133,7 @@ void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
       TLT_CHECK(!held_, "group ", command.group, " while group ", *held_, " waits");
       held_ = command.group;
       held_migration_ = command.migration;
-      requested_ = may_train_ = false;
+      requested_ = may_train_ = wants_ = false;
       return;
     case WorkerCommand::Kind::kRecall:
       if (held_ != command.group) return;  // the engine has started it
@@ -131,6 +153,13 @@ void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
       return;
     case WorkerCommand::Kind::kMigrate:
       should_migrate_ = !taken_.empty();  // else kDone events for all groups are on their way
+      return;
+    case WorkerCommand::Kind::kHandOver:
+      hand_over_to_.push_back(command.group);
+      return;
+    case WorkerCommand::Kind::kFinished:
+      finished_ = command.migration;
+      wants_ = false;
       return;
     default:
       return;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,13 @@ class WorkerProtocol {
   // Ends all groups taken here, except for what `migration` holds. REQUIRES: should_migrate().
   void move(std::string migration, std::vector<Event>& out);
 
+  // Finished groups, whose gradients may be computed elsewhere (group_exchange.h). How many this
+  // worker has and has not begun; sent only if it has changed.
+  void offer(int64_t groups, std::vector<Event>& out);
+  // The rollouts of another worker's group, or empty: then they are requested, and come later.
+  std::string take_finished(std::vector<Event>& out);
+  // Hands over a group, which is then another worker's, or none. REQUIRES: should_hand_over().
+  void hand_over(std::string rollouts, std::vector<Event>& out);
   // This worker was interrupted: asks for the end of the step, or, if it is done, tells the others.
   void stop(std::vector<Event>& out);
 
@@ -58,6 +66,8 @@ class WorkerProtocol {
   bool has_migration() const { return held_ && *held_ >= groups_; }
   // From kMigrate on, until move() or the last group taken here is done.
   bool should_migrate() const { return should_migrate_; }
+  bool should_hand_over() const { return !hand_over_to_.empty(); }
+  bool has_finished() const { return !finished_.empty(); }
   bool was_given_up() const { return given_up_; }
   const std::vector<int>& lost_workers() const { return lost_workers_; }
 
@@ -81,6 +91,10 @@ class WorkerProtocol {
   std::optional<int64_t> held_;
   std::string held_migration_, migration_;  // of held_; of the group taken last
   std::vector<int64_t> taken_;
+  int64_t offered_ = 0;
+  bool wants_ = false;                // Want was sent, and no group came since
+  std::deque<int64_t> hand_over_to_;  // workers
+  std::string finished_;
   std::vector<int> lost_workers_;
 };
 

@@ -17,7 +17,6 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/json_limits.h"
-#include "base/sentence.h"
 #include "base/utf8.h"
 
 namespace tlt::data {
@@ -243,7 +242,7 @@ auto checked(const std::string& place, const char* what, Open open) {
           ? "a page or a batch of rows needs more memory than the limit; write the file again with "
             "smaller pages and row groups, or copy it again if it is damaged"
           : std::string(what) + "; copy the file again";
-  throw InputError(one_sentence(place + ": " + fault + " (" + first_line(message) + ")"));
+  throw InputError(place + ": " + fault + " (" + first_line(message) + ")");
 }
 
 }  // namespace
@@ -314,7 +313,7 @@ bool ParquetRows::try_next(Json& row) {
   } catch (const InputError& error) {
     const std::string name =
         column < 0 ? "" : "column " + file_->columns[static_cast<size_t>(column)].name + ": ";
-    throw InputError(one_sentence(place() + ": " + name + error.what()));
+    throw InputError(place() + ": " + name + error.what());
   }
   ++file_->next;
   return true;

@@ -225,17 +225,23 @@ PublishReport IdleTrainer::publish(cluster::Comm& comm) {
   });
   has_begun_ = false;
   if (is_off_) unpublished_tokens_ = 0;
-  const std::vector<double> sums = comm.all_reduce_sum(std::vector<double>{
-      static_cast<double>(unpublished_tokens_), unpublished_tokens_ > 0 ? 1.0 : 0.0,
-      is_off_ ? 1.0 : 0.0, std::exchange(unpublished_seconds_, 0.0)});
-  PublishReport report{.was_trained = sums[0] > 0,
-                       .version = version_,
-                       .tokens = static_cast<int64_t>(sums[0]),
-                       .seconds = sums[3],
-                       .workers = static_cast<int64_t>(sums[1]),
-                       .workers_off = static_cast<int64_t>(sums[2])};
+  const double seconds = std::exchange(unpublished_seconds_, 0.0);
+  PublishReport report;
+  Mean mean;
+  comm.section("draft model", [&] {
+    const std::vector<double> sums = comm.all_reduce_sum(
+        std::vector<double>{static_cast<double>(unpublished_tokens_),
+                            unpublished_tokens_ > 0 ? 1.0 : 0.0, is_off_ ? 1.0 : 0.0, seconds});
+    report = {.was_trained = sums[0] > 0,
+              .version = version_,
+              .tokens = static_cast<int64_t>(sums[0]),
+              .seconds = sums[3],
+              .workers = static_cast<int64_t>(sums[1]),
+              .workers_off = static_cast<int64_t>(sums[2])};
+    if (report.was_trained) mean = average(comm, sums[0]);
+  });
   if (!report.was_trained) return report;
-  average(comm, sums[0]);
+  trainer_.optimizer().load(mean.state, mean.steps);
   unpublished_tokens_ = 0;
   report.after = measure_copy(comm);
   report.before = measure(comm);
@@ -250,20 +256,21 @@ PublishReport IdleTrainer::publish(cluster::Comm& comm) {
   return report;
 }
 
-// Averages master weights and moments over all workers, weighted by the tokens of each; a worker
-// without training has weight 0, even if its values are not finite.
-void IdleTrainer::average(cluster::Comm& comm, double total_tokens) {
+// The average of master weights and moments over all workers, weighted by the tokens of each; a
+// worker without training has weight 0, even if its values are not finite.
+IdleTrainer::Mean IdleTrainer::average(cluster::Comm& comm, double total_tokens) const {
   const double weight = static_cast<double>(unpublished_tokens_) / total_tokens;
-  train::AdamW& optimizer = trainer_.optimizer();
-  std::vector<std::pair<std::string, at::Tensor>> state;
+  const train::AdamW& optimizer = trainer_.optimizer();
+  Mean mean;
   for (const auto& [name, tensor] : optimizer.state()) {
-    at::Tensor mean = weight > 0 ? tensor * weight : at::zeros_like(tensor);
-    comm.all_reduce_sum(mean);
-    state.emplace_back(name, mean);
+    at::Tensor sum = weight > 0 ? tensor * weight : at::zeros_like(tensor);
+    comm.all_reduce_sum(sum);
+    mean.state.emplace_back(name, sum);
   }
   at::Tensor steps = at::tensor({weight > 0 ? optimizer.steps() : 0}, at::kLong);
   comm.all_reduce_max(steps);
-  optimizer.load(state, steps.item<int64_t>());
+  mean.steps = steps.item<int64_t>();
+  return mean;
 }
 
 // Resets the training copy to the draft model in use.

@@ -157,6 +157,12 @@ class IdleTrainer final : public rollout::HiddenStateObserver {
             int64_t version);
 
  private:
+  // What the workers have learned together.
+  struct Mean {
+    std::vector<std::pair<std::string, at::Tensor>> state;  // of the optimizer
+    int64_t steps = 0;                                      // the most of a worker
+  };
+
   template <class Call>
   void guard(const Call& call);
   bool advance();
@@ -166,7 +172,7 @@ class IdleTrainer final : public rollout::HiddenStateObserver {
   double next_part_seconds() const;
   void train_for(double seconds);
 
-  void average(cluster::Comm& comm, double total_tokens);
+  Mean average(cluster::Comm& comm, double total_tokens) const;
   void restart_training();
   HeldOutFigures measure_copy(cluster::Comm& comm);
   bool is_better(const PublishReport& report) const;

@@ -13,6 +13,7 @@
 #include "cluster/launch.h"
 #include "drafter/eagle/draft_eagle.h"
 #include "drafter_training/hidden_store.h"
+#include "tests/support/losing_comm.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test_folder.h"
@@ -182,6 +183,25 @@ TEST(IdleTrainerTest, WorkersGetTheAverageWeightedByTokens) {
   }
   EXPECT_NEAR(share, tokens[0] / (tokens[0] + tokens[1]), 1e-3);
   EXPECT_NEAR(share, 0.25, 0.03);  // 10 steps of 40
+}
+
+// The average is over the workers that are left, whose weights sum to one.
+TEST(IdleTrainerTest, WorkerLostWhilePublishingIsLeftOutOfTheAverage) {
+  const auto publish = [](cluster::Comm& comm) {
+    Site site(5e-3, /*seed=*/5 + static_cast<uint64_t>(comm.rank()));
+    site.train(10 + 5 * comm.rank());
+    EXPECT_EQ(site.trainer->publish(comm).workers, 2);
+    return tests::weights_of(*site.drafter);
+  };
+  std::vector<Weights> want(2);
+  train::run_workers(
+      2, [&](cluster::Comm& comm) { want[static_cast<size_t>(comm.rank())] = publish(comm); });
+  for (const int64_t call : {1, 2, 9})
+    EXPECT_TRUE(train::run_losing_one(3, call, [&](cluster::Comm& comm) {
+      const Weights got = publish(comm);
+      EXPECT_TRUE(tests::all_equal(got, want[static_cast<size_t>(comm.rank())]))
+          << comm.rank() << ", collective " << call;
+    }));
 }
 
 TEST(IdleTrainerTest, InvalidGradientSkipsAStepOnly) {

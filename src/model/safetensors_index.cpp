@@ -9,7 +9,6 @@
 #include <set>
 
 #include "base/check.h"
-#include "base/sentence.h"
 
 namespace tlt::model {
 namespace {
@@ -34,8 +33,7 @@ constexpr std::array kTypes = {
     TypeRow{DataType::kF64, "F64", 8}};
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
-  throw InputError(
-      one_sentence(where + ": not a whole safetensors file: " + what + "; copy or save it again"));
+  throw InputError(where + ": not a whole safetensors file: " + what + "; copy or save it again");
 }
 
 // Reads the JSON event by event: only so a duplicate key is seen, and no structure deeper than the

@@ -313,7 +313,7 @@ TEST_F(CodeRewardTest, ExceedingASharedLimitEndsTheSandbox) {
       {kGreedyProgram, {.memory_bytes = 128 << 20}},
       {"import os\nfor i in range(200000): os.close(os.open(str(i), os.O_CREAT))", {}},
       // It first stops the driver, which then cannot stop it.
-      {"import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nfor i in range(3): os.fork()\n"
+      {"import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nfor i in range(2): os.fork()\n"
        "held = bytearray(b'x') * (80 << 20)\nwhile True: pass",
        {.memory_bytes = 128 << 20}}};
   for (const auto& [code, limits] : kGreedy) {

@@ -45,6 +45,7 @@ RewardResult WeightedReward::score(const RewardInput& input) const {
     sum.score += weight * part.score;
     sum.extras[reward->name()] = part.score;
     sum.extras.merge(part.extras);
+    if (sum.answer.empty()) sum.answer = std::move(part.answer);
   }
   return sum;
 }

@@ -40,6 +40,9 @@ RewardResult result_of(const Json& answer) {
     if (name != "score" && name != "id" && value.is_number())
       result.extras[name] = value.get<double>();
   }
+  // verl's name; other types of it are columns, as above.
+  if (const auto pred = answer.find("pred"); pred != answer.end() && pred->is_string())
+    result.answer = pred->get<std::string>();
   return result;
 }
 

@@ -77,6 +77,16 @@ TEST(CommandRewardTest, ProgramReadsTheSample) {
                       {"truncated", true}}));
 }
 
+TEST(CommandRewardTest, PredIsTheAnswer) {
+  const auto result_of = [](const std::string& pred) {
+    return CommandReward("read -r l; echo '{\"score\": 1, \"pred\": " + pred + "}'", kLong)
+        .score({.response = "a"});
+  };
+  EXPECT_EQ(result_of("\"x + 1\"").answer, "x + 1");
+  EXPECT_EQ(result_of("7").answer, "");  // a column, as other numbers
+  EXPECT_EQ(result_of("7").extras, (std::map<std::string, double>{{"pred", 7}}));
+}
+
 TEST(CommandRewardTest, ObjectHasScoreAndColumns) {
   const CommandReward reward(
       "while read -r l; do echo '{\"score\": 0.5, \"accuracy\": 1, \"note\": \"n\"}'; done", kLong);

@@ -70,7 +70,8 @@ std::string true_number(std::string_view ground_truth) {
 RewardResult Gsm8kReward::score(const RewardInput& input) const {
   const std::string_view end = tail(input.response, kTailCharacters);
   const auto answer = method_ == Gsm8kMethod::kStrict ? marked_number(end) : last_plain_number(end);
-  return {.score = answer && *answer == true_number(input.ground_truth) ? 1.0 : 0.0};
+  return {.score = answer && *answer == true_number(input.ground_truth) ? 1.0 : 0.0,
+          .answer = answer.value_or("")};
 }
 
 void Gsm8kReward::check_row(const RewardInput& row) const {

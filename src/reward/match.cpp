@@ -40,7 +40,8 @@ void check_ground_truth(const RewardInput& row, std::string_view reward) {
 }  // namespace
 
 RewardResult ExactReward::score(const RewardInput& input) const {
-  return {.score = trimmed(input.response) == trimmed(input.ground_truth) ? 1.0 : 0.0};
+  return {.score = trimmed(input.response) == trimmed(input.ground_truth) ? 1.0 : 0.0,
+          .answer = std::string(trimmed(input.response))};
 }
 
 void ExactReward::check_row(const RewardInput& row) const { check_ground_truth(row, name()); }
@@ -96,7 +97,7 @@ RewardResult RegexReward::score(const RewardInput& input) const {
   if (!match) return {};
   if (!pattern_.has_group()) return {.score = 1};
   const bool equal = match->group && trimmed(*match->group) == trimmed(input.ground_truth);
-  return {.score = equal ? 1.0 : 0.0};
+  return {.score = equal ? 1.0 : 0.0, .answer = std::string(trimmed(match->group.value_or("")))};
 }
 
 void RegexReward::check_row(const RewardInput& row) const {

@@ -124,8 +124,9 @@ MaybeText try_math_answer(std::string_view response, MathMethod method) {
 
 RewardResult MathReward::score(const RewardInput& input) const {
   const MaybeText answer = try_math_answer(input.response, method_);
-  return {.score =
-              answer && math_equal::math_equal(*answer, truth_of(input.ground_truth)) ? 1.0 : 0.0};
+  return {
+      .score = answer && math_equal::math_equal(*answer, truth_of(input.ground_truth)) ? 1.0 : 0.0,
+      .answer = std::string(trimmed(answer.value_or("")))};
 }
 
 void MathReward::check_row(const RewardInput& row) const {

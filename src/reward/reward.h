@@ -123,6 +123,7 @@ struct RewardInput {
 struct RewardResult {
   double score = 0;
   std::map<std::string, double> extras = {};  // further columns of the rollout dump
+  std::string answer = {};  // as the reward read it from the response, for maj@k; empty: none
 };
 
 // Fields that a reward requires besides the response. Rows may lack all others.

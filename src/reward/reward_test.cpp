@@ -113,6 +113,22 @@ TEST(WeightedRewardTest, SingleFunctionMayHaveAWeight) {
   EXPECT_EQ(reward->score({.response = "a", .ground_truth = "a"}).score, 3);
 }
 
+TEST(WeightedRewardTest, AnswerIsThatOfTheFirstPartThatReadsOne) {
+  const auto answer = [](const std::vector<std::string>& functions, std::string_view response) {
+    RewardOptions options;
+    options.functions = functions;
+    options.regex = "is (\\d+)";
+    return make_reward(options)->score({.response = response, .ground_truth = "42"}).answer;
+  };
+  EXPECT_EQ(answer({"gsm8k"}, "so #### 1,234"), "1234");
+  EXPECT_EQ(answer({"gsm8k"}, "none"), "");
+  EXPECT_EQ(answer({"math"}, "\\boxed{ x + 1 }"), "x + 1");
+  EXPECT_EQ(answer({"exact"}, " 42\n"), "42");
+  EXPECT_EQ(answer({"regex"}, "it is 7"), "7");
+  EXPECT_EQ(answer({"format"}, "<think></think>"), "");
+  EXPECT_EQ(answer({"format", "gsm8k", "regex"}, "it is 7 #### 8"), "8");
+}
+
 TEST(WeightedRewardTest, ErrorNamesThePart) {
   const auto reward = make_reward(with([](RewardOptions& o) { o.functions = {"exact", "auto"}; }));
   try {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "cluster/launch.h"
 #include "rl/advantages.h"
 #include "train/pack_plan.h"
@@ -42,7 +43,7 @@ std::string EarlyGradients::obstacle(const run::RunOptions& options) {
 }
 
 void EarlyGradients::begin_step() {
-  ready_.clear();
+  group_.reset();
   reference_logprobs_.clear();
 }
 
@@ -59,9 +60,10 @@ std::vector<std::vector<float>> EarlyGradients::reference_of(
   return logprobs;
 }
 
-void EarlyGradients::add(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts) {
-  if (rollouts.front().prompt >= prompts_) return;
-  Group& group = ready_.emplace_back();
+void EarlyGradients::begin(std::span<const int32_t> prompt,
+                           std::span<const run::Rollout> rollouts) {
+  TLT_CHECK(!has_work() && takes(rollouts.front().prompt));
+  Group& group = group_.emplace();
   for (const run::Rollout& rollout : rollouts) {
     group.samples.push_back(make_sample(prompt, rollout));
     group.scores.push_back(rollout.score);
@@ -69,16 +71,16 @@ void EarlyGradients::add(std::span<const int32_t> prompt, std::span<const run::R
 }
 
 bool EarlyGradients::try_part() {
-  if (ready_.empty()) return false;
-  Group& group = ready_.front();
-  if (!group.has_advantages)
-    add_advantages_to(group);
-  else if (!trainer_.compute_early(group.samples))
-    ready_.pop_front();
+  if (!group_) return false;
+  if (!group_->has_advantages)
+    set_advantages();
+  else if (!trainer_.compute_early(group_->samples))
+    group_.reset();
   return true;
 }
 
-void EarlyGradients::add_advantages_to(Group& group) {
+void EarlyGradients::set_advantages() {
+  Group& group = *group_;
   if (reference_) {
     auto logprobs =
         train::score_samples(*reference_, group.samples,

@@ -2,25 +2,25 @@
 //
 // A group's advantages are known as soon as all its samples are scored, the policy does not change
 // before the update, and the update adds gradients in an order that does not matter. So an idle
-// worker computes packs of its finished groups, and the update only what is left: the same weights.
-// Only groups of which this worker has all samples; only those of the first mini-batch.
+// worker computes packs of finished groups, and the update only what is left: the same weights.
+// Only groups of the first mini-batch.
 //
-// Owns       the training samples of those groups until the update.
+// Owns       the training samples of the group in progress until the update.
 // Borrows    the trainer, the reference policy.
 // Threading  engine thread only.
 //
 //   EarlyGradients early(options, trainer, /*reference=*/nullptr);
 //   early.begin_step();
-//   early.add(prompt_tokens, rollouts);                    // all samples of a prompt, scored
+//   if (early.takes(prompt)) early.begin(prompt_tokens, rollouts);   // all samples, scored
 //   while (is_idle && early.try_part()) …
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,14 +50,15 @@ class EarlyGradients {
   void begin_step();
   // The reference logprobs of the samples that were computed early; an empty list: they were not.
   std::vector<std::vector<float>> reference_of(std::span<const train::TrainSample> samples) const;
-  // A prompt of the step all of whose samples are here and scored, by sample.
-  void add(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts);
-  bool has_work() const { return !ready_.empty(); }
+  // Whether gradients of this prompt of the step may be computed early.
+  bool takes(uint32_t prompt) const { return prompt < prompts_; }
+  // All samples of such a prompt, scored, in order. REQUIRES: !has_work(); no other worker computes
+  // this group.
+  void begin(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts);
+  bool has_work() const { return group_.has_value(); }
   // Whether the next part is the reference logprobs of a group.
-  bool is_at_reference() const {
-    return reference_ && !ready_.empty() && !ready_.front().has_advantages;
-  }
-  // Goes one layer further with a group's pack, or computes the group's reference logprobs; false:
+  bool is_at_reference() const { return reference_ && group_ && !group_->has_advantages; }
+  // Goes one layer further with the group's pack, or computes its reference logprobs; false:
   // there is nothing to do. The update completes a pack that is not.
   bool try_part();
 
@@ -67,7 +68,7 @@ class EarlyGradients {
     std::vector<double> scores;
     bool has_advantages = false;
   };
-  void add_advantages_to(Group& group);
+  void set_advantages();
 
   const run::RunOptions& options_;
   train::Trainer& trainer_;
@@ -76,7 +77,7 @@ class EarlyGradients {
   const int64_t prompts_;                       // of the first mini-batch
   // By group: the reference logprobs of its samples.
   std::map<int64_t, std::vector<std::vector<float>>> reference_logprobs_;
-  std::deque<Group> ready_;  // with packs to compute, the first perhaps begun
+  std::optional<Group> group_;  // in progress
 };
 
 }  // namespace tlt::rl

@@ -49,10 +49,10 @@ struct Ledger {
 
 void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) {
   Ledger all;
-  int worker = 0;
+  int rank = 0;
   for (const std::string& text : comm.all_gather_bytes(nlohmann::json(mine).dump())) {
     const Ledger its = nlohmann::json::parse(text);
-    const std::string name = fmt::format("drafter/worker_{}/", worker++);
+    const std::string name = fmt::format("drafter/worker_{}/", comm.worker(rank++));
     metrics.set(name + "idle_seconds", its.idle_seconds);
     metrics.set(name + "used_seconds", its.used_seconds);
     metrics.set(name + "gradient_seconds", its.gradient_seconds);

@@ -10,45 +10,19 @@
 #include "base/sentence.h"
 #include "rl/advantages.h"
 #include "rl/step_report.h"
+#include "rl/validation.h"
 #include "run/report/timeline_picture.h"
 #include "run/run_length.h"
 
 namespace tlt::rl {
 namespace {
 
-// The RL step of validation's uniforms; no training step uses it. The same in each validation.
-constexpr uint32_t kValidationStep = uint32_t{1} << 31;
-
-// Called before the model is loaded, so that a reward that cannot run fails within a second.
-std::shared_ptr<const reward::Reward> start_reward(const reward::RewardOptions& options) {
-  std::shared_ptr<const reward::Reward> reward = reward::make_reward(options);
-  reward->start();
-  return reward;
-}
-
-data::RequiredFields fields_for(const reward::Reward& reward) {
-  const reward::RewardNeeds needs = reward.needs();
-  return {.ground_truth = needs.ground_truth, .data_source = needs.data_source};
-}
-
-// Refuses, before the first step, rows whose answer the reward cannot use.
-data::RowCheck row_check(const reward::Reward& reward, int64_t max_response_tokens) {
-  return [&reward, max_response_tokens](const data::Prompt& prompt) {
-    reward.check_row({.data_source = prompt.data_source,
-                      .ground_truth = prompt.ground_truth,
-                      .extra_info = &prompt.extra_info,
-                      .prompt = prompt.text,
-                      .max_response_tokens = max_response_tokens});
-  };
-}
-
 std::unique_ptr<data::Dataset> load_held_out(const run::RunOptions& options,
                                              const run::RunContext& context,
                                              const reward::Reward& reward) {
   if (options.data.val_files.empty()) return nullptr;
   return std::make_unique<data::Dataset>(
-      data::Dataset::load(context.data, context.tokenizer, data::Split::kValidation,
-                          fields_for(reward), row_check(reward, options.data.max_response_length)));
+      load_rows(options, context, reward, data::Split::kValidation));
 }
 
 std::vector<double> scores_of(std::span<const run::Rollout> rollouts) {
@@ -80,9 +54,7 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
     : options_((options.check(), options)),
       reward_(start_reward(options_.reward)),
       context_(options_, launch),
-      prompts_(data::Dataset::load(context_.data, context_.tokenizer, data::Split::kTrain,
-                                   fields_for(*reward_),
-                                   row_check(*reward_, options_.data.max_response_length))),
+      prompts_(load_rows(options_, context_, *reward_, data::Split::kTrain)),
       held_out_(load_held_out(options_, context_, *reward_)),
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
       total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
@@ -134,13 +106,12 @@ int RlLoop::run() {
   }
   while (run_.has_next_step()) run_step();
   if (unfinished_->has_rollouts()) unfinished_->save();
-  // Disconnects, so that the coordinator does not wait for this worker while it saves.
-  rollouts_.disconnect();
   if (run_.has_new_steps() && context_.is_first())
     rollouts_.write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
   timeline_->flush();
   context_.comm->barrier("timeline");  // draw() reads what all workers wrote
+  rollouts_.disconnect();
   run_.folder().draw();
   const int exit_code = run_.end();
   if (run_.is_complete() && context_.is_first()) summarize_run();
@@ -214,7 +185,7 @@ void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
                          .max_tokens = options_.actor.max_tokens,
                          .should_stop = [this] { return rollouts_.is_interrupted(); }};
   if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
-  auto logprobs = train::score_samples(*reference_, samples, std::move(scoring), *context_.comm);
+  auto logprobs = train::score_samples(*reference_, samples, scoring, *context_.comm);
   for (size_t i = 0; i < samples.size(); ++i)
     samples[i].reference_logprobs = std::move(logprobs[i]);
 }
@@ -309,26 +280,12 @@ SamplingPlan RlLoop::training_plan(int64_t gen_batch) {
           .may_stop = true};
 }
 
-SamplingPlan RlLoop::validation_plan() const {
-  const run::ValidationSampling& how = options_.rollout.validation;
-  rollout::SamplingOptions sampling = options_.rollout.sampling;
-  sampling.temperature = how.temperature;
-  sampling.top_k = how.top_k;
-  sampling.top_p = how.top_p;
-  sampling.max_new_tokens = options_.data.max_response_length;
-  return {.sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
-          .samples = how.n,
-          .rl_step = kValidationStep,
-          .seed = static_cast<uint64_t>(options_.trainer.seed),
-          .name = {run::kValidationLane, run::kValidationLane}};
-}
-
 void RlLoop::validate(StepReport& report) {
   if (!held_out_) return;
   const Stopwatch watch;
   std::vector<data::Prompt> prompts;
   for (int64_t i = 0; i < held_out_->size(); ++i) prompts.push_back(held_out_->prompt(i));
-  const SamplingPlan plan = validation_plan();
+  const SamplingPlan plan = validation_plan(options_);
   const int64_t size = std::ssize(prompts), wanted = options_.data.val_batch_size;
   const int64_t batch = wanted > 0 ? wanted : size;
   std::vector<run::Rollout> rollouts;
@@ -341,7 +298,8 @@ void RlLoop::validate(StepReport& report) {
     }
   }
   check_scored(prompts, rollouts, run_.step());
-  report.add_validation(prompts, rollouts, plan.samples);
+  const GroupFilter accuracy({}, options_.reward);
+  report.add_validation(prompt_scores(prompts, rollouts, accuracy), rollouts);
   if (options_.trainer.dump_rollouts)
     run_.folder().write_validation({run_.step(), prompts, rollouts}, context_.tokenizer);
   report.metrics().set("timing_s/testing", watch.seconds());

@@ -65,7 +65,6 @@ class RlLoop {
   std::vector<data::Prompt> next_prompts();
   void check_generation_limit(const StepGroups& groups) const;
   SamplingPlan training_plan(int64_t gen_batch);
-  SamplingPlan validation_plan() const;
 
   // Alarm and summary of the run: rl_loop_report.cpp.
   void watch_scores(Metrics& metrics);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/rollout_phase.h"
 
-#include <fmt/format.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +15,7 @@
 #include "base/counters.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/sentence.h"
 #include "base/watchdog.h"
 #include "rl/idle_choice.h"
 #include "run/report/timeline_picture.h"
@@ -40,6 +41,17 @@ rollout::Group group_of(const data::Prompt& prompt, const SamplingPlan& plan) {
           .samples = plan.samples,
           .sampling = plan.sampling,
           .seed = plan.seed};
+}
+
+// The prompts, by index, that do not have all their samples. `rollouts` has none twice.
+std::vector<uint32_t> incomplete_groups(std::span<const run::Rollout> rollouts, size_t prompts,
+                                        int64_t samples) {
+  std::vector<int64_t> found(prompts);
+  for (const run::Rollout& rollout : rollouts) ++found.at(rollout.prompt);
+  std::vector<uint32_t> incomplete;
+  for (uint32_t i = 0; i < prompts; ++i)
+    if (found[i] < samples) incomplete.push_back(i);
+  return incomplete;
 }
 
 }  // namespace
@@ -71,6 +83,8 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   most_running_ = 0;
   attached_ = 0;
   scored_.clear();
+  complete_.clear();
+  begun_again_.clear();
   unfinished_.clear();
   known_.clear();
   rest_.clear();
@@ -123,29 +137,64 @@ std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompt
                                             const SamplingPlan& plan,
                                             std::vector<run::Rollout> known) {
   begin(prompts);
-  const std::vector<uint32_t> pending = adopt(prompts, plan, std::move(known));
+  std::vector<uint32_t> pending = adopt(prompts, plan, std::move(known));
   roll_out(pending, prompts, plan);
   attach_scores(prompts, plan);
-  return exchange(prompts.size() * static_cast<size_t>(plan.samples));
+  std::vector<run::Rollout> all;
+  comm_.section("rollouts", [&] {
+    for (;;) {
+      comm_.check_lost(groups_.lost_workers());
+      all = exchange();
+      pending = incomplete_groups(all, prompts.size(), plan.samples);
+      if (pending.empty() || !begins_again(pending)) return;
+      roll_out(pending, prompts, plan);
+      attach_scores(prompts, plan);
+    }
+  });
+  if (was_stopped_) keep_rest(all);
+  // A worker that was interrupted after the last token has not waited for its scores.
+  was_stopped_ =
+      was_stopped_ || !std::ranges::all_of(all, [](const run::Rollout& r) { return r.is_scored; });
+  return all;
+}
+
+// Whether these groups are rolled out again; not if the phase was stopped, where they are missing
+// for that reason. All workers agree: one may have begun another phase, before another one had to
+// repeat the section.
+bool RolloutPhase::begins_again(std::span<const uint32_t> pending) {
+  at::Tensor agreed = at::tensor({phases_, int64_t{was_stopped_}}, at::kLong);
+  comm_.all_reduce_max(agreed);
+  phases_ = agreed[0].item<int64_t>();
+  was_stopped_ = agreed[1].item<int64_t>() > 0;
+  if (was_stopped_) return false;
+  TLT_CHECK(comm_.continues_after_loss(), pending.size(), " groups of the step have no responses");
+  for (const uint32_t index : pending) rest_.erase(index);  // all samples, not only the rest
+  begun_again_.insert(pending.begin(), pending.end());
+  if (comm_.rank() == 0)
+    log_warning("{} of a lost worker {} rolled out again",
+                counted(std::ssize(pending), "finished group"), pending.size() == 1 ? "is" : "are");
+  return true;
 }
 
 // Decodes the groups of the prompts with these indices: group g of the group source is that of
 // prompt pending[g].
 void RolloutPhase::roll_out(std::span<const uint32_t> pending,
                             std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  share_ = (std::ssize(pending) + comm_.size() - 1) / comm_.size();
+  share_ = times_.groups + (std::ssize(pending) + comm_.size() - 1) / comm_.size();
   groups_.begin_step(phases_++, std::ssize(pending));
+  for (const int worker : comm_.lost_workers()) groups_.lose(worker);
   const int64_t tokens_before = engine_.stats().tokens;
   PhaseWatch watcher(timeline_, plan.name, progress_label(plan.name));
   while (!groups_.step_done()) {
     report_progress();
-    check_workers();
+    if (!comm_.continues_after_loss()) comm_.check_lost(groups_.lost_workers());
     if (wants_stop(plan)) groups_.stop();
     Stopwatch watch;
     take_groups(pending, prompts, plan);
     const bool worked = engine_.step();
     watcher.set_busy(worked);
     collect(prompts, plan);
+    share_finished(plan);
     if (watcher.wants_line()) show(watcher, plan, tokens_before);
     if (groups_.should_migrate())
       migrate_unfinished();
@@ -159,7 +208,7 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
     }
   }
   watcher.set_busy(false);
-  check_workers();
+  if (!comm_.continues_after_loss()) comm_.check_lost(groups_.lost_workers());
   was_stopped_ = groups_.was_stopped();
   if (was_stopped_) cancelled_ = cancel_unfinished();
 }
@@ -174,14 +223,6 @@ bool RolloutPhase::wants_stop(const SamplingPlan& plan) {
 bool RolloutPhase::is_interrupted() {
   if (interrupted()) groups_.stop();
   return interrupted() || groups_.is_interrupted();
-}
-
-// The responses of a lost worker are missing, so what the others still decode would be for nothing.
-void RolloutPhase::check_workers() const {
-  const std::vector<int> lost = groups_.lost_workers();
-  if (!lost.empty())
-    throw cluster::LostWorkerError(
-        fmt::format("worker {} was lost during the rollouts; {}", lost.front(), cluster::kResumes));
 }
 
 void RolloutPhase::count_decoding(double seconds) {
@@ -326,27 +367,73 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
 }
 
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  attach(rewards_.poll(), prompts, plan);
+  begin_finished(prompts, plan);
   if (prefers_gradients(plan) && try_early_gradients(plan)) return;
-  if (try_training(prompts, plan) || try_early_gradients(plan)) return;
+  if (try_training(plan) || try_early_gradients(plan)) return;
   groups_.wait_for_news(kIdleWaitSeconds);
 }
 
-bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
-  return plan.early_gradients && plan.early_gradients->has_work() && idle_trainer_ &&
-         gradients_first({.workers = comm_.size(),
-                          .rollout_seconds = since_begin_.seconds(),
-                          .draft_model_share = draft_model_share_,
-                          .trained_share = trained_share_,
-                          .acceptance_gain = idle_trainer_->acceptance_gain()});
+// Offers other workers this one's finished groups, and hands over those that were asked for. It
+// computes what is left when it is idle itself.
+void RolloutPhase::share_finished(const SamplingPlan& plan) {
+  attach(rewards_.poll(), plan);
+  groups_.offer(std::ssize(complete_));
+  while (groups_.should_hand_over()) {
+    std::string rollouts;
+    if (!complete_.empty()) {
+      rollouts = run::pack(rollouts_of(complete_.back()));
+      complete_.pop_back();
+    }
+    // The update computes a group that is too large for a message.
+    if (std::ssize(rollouts) > cluster::kMaxMigrationBytes) rollouts.clear();
+    groups_.hand_over(std::move(rollouts));
+  }
 }
 
-bool RolloutPhase::try_training(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+// Begins early gradients of a finished group, if there is one and none is in progress.
+void RolloutPhase::begin_finished(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  if (!plan.early_gradients || plan.early_gradients->has_work()) return;
+  std::vector<run::Rollout> rollouts;
+  if (!complete_.empty()) {
+    rollouts = rollouts_of(complete_.front());
+    complete_.pop_front();
+  } else if (are_gradients_first()) {
+    const std::string bytes = groups_.take_finished();
+    if (!bytes.empty()) rollouts = run::unpack(bytes), ++times_.moved_groups;
+  }
+  if (rollouts.empty()) return;
+  const uint32_t prompt = rollouts.front().prompt;
+  TLT_CHECK(prompt < prompts.size(), "a finished group of prompt ", prompt);
+  plan.early_gradients->begin(prompts[prompt].tokens, rollouts);
+}
+
+std::vector<run::Rollout> RolloutPhase::rollouts_of(uint32_t prompt) const {
+  std::vector<run::Rollout> rollouts;
+  for (const size_t i : scored_.at(prompt)) rollouts.push_back(mine_[i]);
+  std::ranges::sort(rollouts, {}, [](const run::Rollout& it) { return it.response.sample; });
+  return rollouts;
+}
+
+bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
+  const bool has_work =
+      plan.early_gradients && (plan.early_gradients->has_work() || !complete_.empty());
+  return has_work && are_gradients_first();
+}
+
+bool RolloutPhase::are_gradients_first() const {
+  return !idle_trainer_ || gradients_first({.workers = comm_.size(),
+                                            .rollout_seconds = since_begin_.seconds(),
+                                            .draft_model_share = draft_model_share_,
+                                            .trained_share = trained_share_,
+                                            .acceptance_gain = idle_trainer_->acceptance_gain()});
+}
+
+bool RolloutPhase::try_training(const SamplingPlan& plan) {
   bool worked = false;
   while (idle_trainer_ && groups_.may_train() && !wants_stop(plan) && idle_trainer_->try_slice()) {
     report_progress();
     worked = true;
-    attach(rewards_.poll(), prompts, plan);
+    share_finished(plan);
     if (prefers_gradients(plan)) break;
   }
   if (!worked) return false;
@@ -374,30 +461,35 @@ bool RolloutPhase::try_early_gradients(const SamplingPlan& plan) {
 }
 
 void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
-                          std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+                          const SamplingPlan& plan) {
   for (const reward::ScoredSample& sample : samples) {
     run::Rollout& rollout = mine_.at(sample.id);
     rollout.is_scored = true;
     rollout.score = sample.result.score;
     rollout.extras = sample.result.extras;
+    rollout.answer = sample.result.answer;
     if (sample.status != reward::RewardStatus::kScored)
       rollout.fault = sample.error.empty() ? "its reward failed" : sample.error;
     ++attached_;
     std::vector<size_t>& group = scored_[rollout.prompt];
+    // A lost worker's group that is rolled out again may have responses that migrated here.
+    if (std::ranges::any_of(
+            group, [&](size_t i) { return mine_[i].response.sample == rollout.response.sample; }))
+      continue;
     group.push_back(sample.id);
-    if (!plan.early_gradients || std::ssize(group) < plan.samples) continue;
-    std::ranges::sort(group, {}, [&](size_t i) { return mine_[i].response.sample; });
-    std::vector<run::Rollout> rollouts;
-    for (const size_t i : group) rollouts.push_back(mine_[i]);
-    plan.early_gradients->add(prompts[rollout.prompt].tokens, rollouts);
+    // The lost worker may have handed over a group, whose gradients the receiver then has.
+    if (plan.early_gradients && std::ssize(group) == plan.samples &&
+        plan.early_gradients->takes(rollout.prompt) && !begun_again_.contains(rollout.prompt))
+      complete_.push_back(rollout.prompt);
   }
 }
 
 void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   const TimelineSpan span(timeline_, run::kRewardLane, plan.name.span);
   const Stopwatch watch;
-  attach(rewards_.poll(), prompts, plan);
+  attach(rewards_.poll(), plan);
   while (attached_ < mine_.size()) {
+    begin_finished(prompts, plan);
     report_progress();  // a reward has a timeout of its own
     if (wants_stop(plan)) {
       groups_.stop();  // so that the others do not wait for their scores either
@@ -406,7 +498,7 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
     } else if (!try_early_gradients(plan) && !(idle_trainer_ && idle_trainer_->try_slice())) {
       std::this_thread::sleep_for(kRewardWait);
     }
-    attach(rewards_.poll(), prompts, plan);
+    attach(rewards_.poll(), plan);
   }
   if (idle_trainer_) idle_trainer_->pause();
   times_.reward_seconds = watch.seconds();
@@ -425,20 +517,23 @@ void RolloutPhase::keep_rest(std::vector<run::Rollout>& all) {
     }
 }
 
-std::vector<run::Rollout> RolloutPhase::exchange(size_t expected) {
-  std::vector<run::Rollout> mine = std::move(mine_);
-  std::ranges::move(cancelled_, std::back_inserter(mine));
-  std::vector<run::Rollout> all = std::move(known_);
+// The same list on all workers. A response that two of them have, because a worker was lost, has
+// the same tokens; a finished one counts before an unfinished one, and the first one's score.
+std::vector<run::Rollout> RolloutPhase::exchange() {
+  const auto place = [](const run::Rollout& rollout) {
+    return std::pair(rollout.prompt, rollout.response.sample);
+  };
+  const auto order = [&](const run::Rollout& rollout) {
+    return std::pair(place(rollout), rollout.response.finish == rollout::FinishReason::kCancelled);
+  };
+  std::vector<run::Rollout> mine = mine_, all = known_;  // copies: the section may be repeated
+  mine.insert(mine.end(), cancelled_.begin(), cancelled_.end());
   for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine)))
     for (run::Rollout& rollout : run::unpack(bytes)) all.push_back(std::move(rollout));
-  if (was_stopped_) keep_rest(all);
-  std::sort(all.begin(), all.end(), [](const run::Rollout& a, const run::Rollout& b) {
-    return std::pair(a.prompt, a.response.sample) < std::pair(b.prompt, b.response.sample);
-  });
-  TLT_CHECK(was_stopped_ || all.size() == expected, all.size(), " rollouts of ", expected);
-  // A worker that was interrupted after the last token has not waited for its scores.
-  was_stopped_ =
-      was_stopped_ || !std::ranges::all_of(all, [](const run::Rollout& r) { return r.is_scored; });
+  std::ranges::stable_sort(all, {}, order);
+  const auto again = std::ranges::unique(all, {}, place);
+  TLT_CHECK(again.empty() || comm_.continues_after_loss(), again.size(), " rollouts twice");
+  all.erase(again.begin(), again.end());
   return all;
 }
 

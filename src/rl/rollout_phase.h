@@ -4,9 +4,14 @@
 // A worker takes groups while its engine has free slots, decodes, and submits finished responses to
 // the reward pool. With nothing to roll out it trains the draft model if the coordinator allows it.
 // When all groups of the step are done, the workers exchange their rollouts, so all have the same
-// list. On request of the coordinator a worker migrates its unfinished sequences, as tokens and
-// logprobs, to another worker. A uniform depends only on step, prompt, sample and position, so they
-// end there with the same tokens.
+// list. Meanwhile an idle worker computes gradients of finished groups, its own and those that busy
+// workers hand over. On request of the coordinator a worker migrates its unfinished sequences, as
+// tokens and logprobs, to another worker. A uniform depends only on step, prompt, sample and
+// position, so they end there with the same tokens.
+//
+// If a worker is lost, the coordinator gives its unfinished groups to others. The exchange finds
+// the groups whose responses were lost with it; they are rolled out again, with the same tokens.
+// With trainer.on_worker_loss=stop the phase throws LostWorkerError.
 //
 // If a worker is interrupted (Ctrl-C, SIGTERM) in a phase that may stop, all workers stop decoding:
 // the phase returns what there is, unfinished responses included (kCancelled), and a later phase
@@ -18,9 +23,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -59,13 +66,14 @@ struct PhaseTimes {
   double half_empty_seconds = 0;           // of decode_seconds: at most half of most_running_
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
+  int64_t moved_groups = 0;                // finished ones taken over, for early gradients
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
 
   PhaseTimes& operator+=(const PhaseTimes& more);
   // The counters that are summed over the workers.
   void visit(auto&& v) {
     v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds),
-        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences);
+        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences), v(moved_groups);
   }
 };
 
@@ -82,7 +90,8 @@ class RolloutPhase {
     trained_share_ = trained_share;
   }
 
-  // Returns all workers' rollouts, ordered by prompt and sample. Throws Error if a worker is lost.
+  // Returns all workers' rollouts, ordered by prompt and sample. Throws LostWorkerError if a worker
+  // is lost and the others do not continue without it.
   // `known`: rollouts of these prompts that exist already, the same on every worker. Finished ones
   // are not decoded again, unfinished ones (kCancelled) continue, and those without a score get it.
   std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
@@ -109,7 +118,6 @@ class RolloutPhase {
                    const SamplingPlan& plan);
   void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                        int64_t migration);
-  void check_workers() const;
   void count_decoding(double seconds);
   void migrate_unfinished();
   std::vector<run::Rollout> cancel_unfinished();
@@ -118,16 +126,20 @@ class RolloutPhase {
   void submit_for_score(run::Rollout rollout, const data::Prompt& prompt, const SamplingPlan& plan);
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  void share_finished(const SamplingPlan& plan);
+  void begin_finished(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  std::vector<run::Rollout> rollouts_of(uint32_t prompt) const;
+  bool are_gradients_first() const;
   bool prefers_gradients(const SamplingPlan& plan) const;
-  bool try_training(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  bool try_training(const SamplingPlan& plan);
   bool try_early_gradients(const SamplingPlan& plan);
-  void attach(const std::vector<reward::ScoredSample>& samples,
-              std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  void attach(const std::vector<reward::ScoredSample>& samples, const SamplingPlan& plan);
   void attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
   void keep_rest(std::vector<run::Rollout>& all);
-  std::vector<run::Rollout> exchange(size_t expected);
+  std::vector<run::Rollout> exchange();
+  bool begins_again(std::span<const uint32_t> pending);
 
   rollout::Engine& engine_;
   reward::RewardPool& rewards_;
@@ -145,7 +157,12 @@ class RolloutPhase {
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   std::vector<run::Rollout> mine_;         // finished here, or scored here
   size_t attached_ = 0;                    // of mine_, with a score
-  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt
+  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt; no sample
+                                                    // twice
+  // Prompts all of whose samples are scored and of mine_, for early gradients: not begun, and not
+  // handed over.
+  std::deque<uint32_t> complete_;
+  std::set<uint32_t> begun_again_;  // by index: finished by a worker that was lost
   // Of the rollouts that the phase began with: those that are complete; for each prompt that has
   // any, the responses that are left to decode.
   std::vector<run::Rollout> known_;

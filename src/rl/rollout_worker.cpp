@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cluster/control.h"
+#include "cluster/spawn.h"
 #include "rl/first_draft_network.h"
 #include "rl/idle_report.h"
 #include "rl/worker_sums.h"
@@ -62,6 +63,13 @@ RolloutWorker::RolloutWorker(const run::RunOptions& options, const cluster::Laun
                                          control_options(options, idle_trainer_ != nullptr))),
       phase_(engine_, rewards_, *groups_, *context.comm, context.tokenizer, idle_trainer_.get()) {
   if (speculation_) speculation_report_.emplace(*speculation_);
+  context.comm->continue_after_loss([this](int worker) { return groups_->is_silent(worker); });
+  if (context.is_first() && context.comm->continues_after_loss()) cluster::let_workers_fail(launch);
+}
+
+void RolloutWorker::disconnect() {
+  context_.comm->continue_after_loss(nullptr);
+  groups_.reset();
 }
 
 void RolloutWorker::set_timeline(Timeline* timeline) {
@@ -127,6 +135,8 @@ void RolloutWorker::report_step(Metrics& metrics) {
   metrics.set("rollout/early_gradient_seconds", all.gradient_seconds);
   metrics.set("rollout/early_reference_seconds", all.reference_seconds);
   metrics.set("rollout/moved_sequences", static_cast<double>(all.moved_sequences));
+  metrics.set("rollout/moved_groups", static_cast<double>(all.moved_groups));
+  metrics.set("rollout/workers", workers);
   metrics.set("rollout/worker_seconds", workers * gen_seconds);
   // Idle: the engine is empty while others decode, or the worker waits for rewards.
   metrics.set("rollout/idle_share",

@@ -65,8 +65,9 @@ class RolloutWorker {
   // The policy has been updated.
   void new_weights();
 
-  // Leaves the workers' group source; no rollouts after this.
-  void disconnect() { groups_.reset(); }
+  // Leaves the workers' group source; no rollouts after this. A worker that is lost later ends the
+  // run.
+  void disconnect();
 
   // Adds the state of speculation and draft model to a checkpoint, on rank 0, after gather() on all
   // workers.

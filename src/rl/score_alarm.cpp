@@ -81,7 +81,7 @@ std::optional<Divergence> tell(ScoreAlarm& alarm, const Metrics& metrics) {
   if (training) alarm.add_training(*training);
   double sum = 0, sources = 0;
   for (const auto& [name, value] : metrics)
-    if (name.starts_with("val-core/")) {
+    if (name.starts_with("val-core/") && name.find("/reward/mean@") != name.npos) {
       sum += value;
       ++sources;
     }

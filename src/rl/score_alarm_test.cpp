@@ -126,6 +126,7 @@ TEST(ScoreAlarmTest, ReplayRestoresTheStateOfAResumedRun) {
       step.set("critic/score_generated/mean", 0.1 + 0.01 * i);
       step.set("val-core/x/reward/mean@1", 0.8 - 0.01 * i);
       step.set("val-core/y/reward/mean@1", 1.0 - 0.01 * i);
+      step.set("val-core/y/reward/best@8/mean", 1);  // not the held-out score
       out << step.to_json(i + 1) << "\n";
       EXPECT_FALSE(tell(whole, step));
     }

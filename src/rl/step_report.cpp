@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "base/statistics.h"
@@ -91,17 +90,12 @@ void StepReport::add_training(const train::TrainStats& stats) {
   set("training/rollout_logprobs_diff_max", stats.logprob_difference);
 }
 
-void StepReport::add_validation(std::span<const data::Prompt> prompts,
-                                std::span<const run::Rollout> rollouts, int64_t samples) {
-  std::map<std::string, std::vector<double>> scores;
+void StepReport::add_validation(std::span<const reward::PromptScores> prompts,
+                                std::span<const run::Rollout> rollouts) {
+  for (const reward::EvalStatistic& one : reward::eval_statistics(prompts, /*resamples=*/0))
+    set(one.metric(), one.estimate.value);
   std::vector<double> all;
-  for (const run::Rollout& rollout : rollouts) {
-    const std::string& source = prompts[rollout.prompt].data_source;
-    scores[source.empty() ? "unknown" : source].push_back(rollout.score);  // verl's name
-    all.push_back(rollout.score);
-  }
-  for (const auto& [source, values] : scores)
-    set(fmt::format("val-core/{}/reward/mean@{}", source, samples), mean(values));
+  for (const run::Rollout& rollout : rollouts) all.push_back(rollout.score);
   set("val-aux/reward/mean", mean(all));
   set("val-aux/reward/standard_error", standard_error(all));
   add_lengths("val-aux/response_length", rollouts);

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "data/dataset.h"
+#include "reward/eval_statistics.h"
 #include "rl/group_filter.h"
 #include "run/rollout.h"
 #include "train/trainer.h"
@@ -45,9 +46,10 @@ class StepReport {
   // Sets actor/* and training/rollout_probs_diff_*.
   void add_training(const train::TrainStats& stats);
 
-  // Sets val-core/<data source>/reward/mean@n and val-aux/*.
-  void add_validation(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
-                      int64_t samples);
+  // Sets the statistics of each data source (reward/eval_statistics.h), without intervals, and
+  // val-aux/* of all responses.
+  void add_validation(std::span<const reward::PromptScores> prompts,
+                      std::span<const run::Rollout> rollouts);
 
   double seconds() const { return step_.seconds(); }  // since construction
   Metrics& metrics() { return metrics_; }

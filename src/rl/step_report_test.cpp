@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "rl/validation.h"
+
 namespace tlt::rl {
 namespace {
 
@@ -81,17 +83,20 @@ TEST(StepReportTest, ValidationIsByDataSource) {
   std::vector<data::Prompt> prompts(2);
   prompts[0].data_source = "a";
   prompts[1].data_source = "b";
-  const std::vector<run::Rollout> rollouts = {make(0, 1, 1, FinishReason::kStop),
-                                              make(0, 1, 0, FinishReason::kStop),
-                                              make(1, 1, 1, FinishReason::kStop)};
+  const std::vector<run::Rollout> rollouts = {
+      make(0, 1, 1, FinishReason::kStop), make(0, 1, 0, FinishReason::kStop),
+      make(1, 1, 1, FinishReason::kStop), make(1, 1, 1, FinishReason::kStop)};
   StepReport report;
-  report.add_validation(prompts, rollouts, 2);
+  report.add_validation(prompt_scores(prompts, rollouts, GroupFilter({}, {})), rollouts);
   EXPECT_EQ(report.metrics().at("val-core/a/reward/mean@2"), 0.5);
   EXPECT_EQ(report.metrics().at("val-core/b/reward/mean@2"), 1);
-  EXPECT_NEAR(report.metrics().at("val-aux/reward/mean"), 2.0 / 3, 1e-12);
+  EXPECT_EQ(report.metrics().at("val-core/a/reward/best@2/mean"), 1);
+  EXPECT_EQ(report.metrics().at("val-aux/a/acc/pass@1"), 0.5);
+  EXPECT_FALSE(report.metrics().find("val-core/a/reward/maj@2/mean"));  // no answers
+  EXPECT_NEAR(report.metrics().at("val-aux/reward/mean"), 0.75, 1e-12);
   EXPECT_EQ(report.metrics().at("val-aux/response_length/clip_ratio"), 0);
-  // The variance of 1, 0, 1 is 1/3.
-  EXPECT_NEAR(report.metrics().at("val-aux/reward/standard_error"), 1.0 / 3, 1e-12);
+  // The variance of 1, 0, 1, 1 is 1/4.
+  EXPECT_NEAR(report.metrics().at("val-aux/reward/standard_error"), 0.25, 1e-12);
 }
 
 }  // namespace

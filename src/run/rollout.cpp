@@ -18,6 +18,7 @@ std::string pack(const std::vector<Rollout>& rollouts) {
     out.value(r.finish_seconds);
     out.value<uint8_t>(r.is_scored ? 1 : 0);
     out.value(r.score);
+    out.list(r.answer);
     out.list(r.fault);
     out.value<uint64_t>(r.extras.size());
     for (const auto& [name, value] : r.extras) {
@@ -44,6 +45,7 @@ std::vector<Rollout> unpack(std::string_view bytes) {
     r.finish_seconds = in.value<double>();
     r.is_scored = in.value<uint8_t>() != 0;
     r.score = in.value<double>();
+    r.answer = in.list<std::string>();
     r.fault = in.list<std::string>();
     for (auto extras = in.value<uint64_t>(); extras > 0; --extras) {
       std::string name = in.list<std::string>();

@@ -21,6 +21,7 @@ struct Rollout {
   bool is_scored = false;     // score, extras and fault are set
   double score = 0;
   std::map<std::string, double> extras;  // further columns of the dump
+  std::string answer;                    // as its reward read it; empty: none
   std::string fault;                     // why its reward failed or timed out; empty: scored
 };
 

@@ -24,6 +24,7 @@ std::vector<Rollout> random_rollouts(uint32_t name) {
     r.is_scored = random.below(2) == 0;
     r.score = random.normal();
     if (random.below(2) == 0) r.fault = "late";
+    if (random.below(2) == 0) r.answer = "4\xc3";
     if (random.below(2) == 0) r.extras = {{"format", 0.5}, {"", -1}};
   }
   return rollouts;
@@ -44,6 +45,7 @@ TEST(RolloutTest, PackThenUnpackIsTheIdentity) {
       EXPECT_EQ(got[i].score, sent[i].score);
       EXPECT_EQ(got[i].fault, sent[i].fault);
       EXPECT_EQ(got[i].extras, sent[i].extras);
+      EXPECT_EQ(got[i].answer, sent[i].answer);
     }
   }
 }

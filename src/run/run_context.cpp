@@ -31,8 +31,16 @@ Device make_device(const RunOptions& options, const cluster::Launch& launch) {
 
 std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {
   set_log_rank(launch.rank, launch.world_size);
+  const bool continues =
+      options.trainer.continues_after_loss() && !options.actor.use_distributed_optimizer;
   auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
-                                          .rendezvous_seconds = options.trainer.timeout_seconds});
+                                          .rendezvous_seconds = options.trainer.timeout_seconds,
+                                          .continues_after_loss = continues});
+  if (options.trainer.continues_after_loss() && !continues && launch.world_size > 1 &&
+      launch.rank == 0)
+    log_info(
+        "actor.use_distributed_optimizer: a lost worker ends the run, as its part of the "
+        "optimizer's state is lost too");
   RunOptions copy = options;  // collect_options() needs mutable options
   // Results differ between instruction sets, which the environment variable selects; and all workers
   // or none take part in sending the weights.

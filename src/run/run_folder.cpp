@@ -90,32 +90,6 @@ double mean(std::span<const float> values) {
                               static_cast<double>(values.size());
 }
 
-// A response in verl's rollout dump.
-nlohmann::ordered_json row_of(const DumpedStep& dumped, size_t i,
-                              const tokenizer::Tokenizer& tokenizer) {
-  const Rollout& rollout = dumped.rollouts[i];
-  const data::Prompt& prompt = dumped.prompts[rollout.prompt];
-  const std::vector<int32_t>& tokens = rollout.response.tokens;
-  nlohmann::ordered_json row = {{"input", prompt.text},
-                                {"output", tokenizer.decode(tokens)},
-                                {"gts", prompt.ground_truth},
-                                {"score", rollout.score},
-                                {"step", dumped.step},
-                                {"prompt_id", prompt.id},
-                                {"sample", rollout.response.sample},
-                                {"finish_reason", to_string(rollout.response.finish)},
-                                // Also needed by `tlt reward` to score the row again.
-                                {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
-                                {"response_tokens", tokens.size()},
-                                {"data_source", prompt.data_source}};
-  if (!dumped.samples.empty()) row["advantage"] = mean(dumped.samples[i].advantages);
-  if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
-  if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
-  for (const auto& [name, value] : rollout.extras) row[name] = value;
-  if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
-  return row;
-}
-
 // An example of supervised fine-tuning; its tokens are a row of `tlt score`.
 nlohmann::ordered_json row_of(const train::TrainSample& sample, int64_t step,
                               const tokenizer::Tokenizer& tokenizer) {
@@ -194,6 +168,31 @@ void RunFolder::write_validation(const DumpedStep& step, const tokenizer::Tokeni
   write_dump(fmt::format("validation/{:06}.jsonl", step.step), step, tokenizer);
 }
 
+nlohmann::ordered_json dump_row(const DumpedStep& dumped, const Rollout& rollout,
+                                const tokenizer::Tokenizer& tokenizer,
+                                const train::TrainSample* sample) {
+  const data::Prompt& prompt = dumped.prompts[rollout.prompt];
+  const std::vector<int32_t>& tokens = rollout.response.tokens;
+  nlohmann::ordered_json row = {{"input", prompt.text},
+                                {"output", tokenizer.decode(tokens)},
+                                {"gts", prompt.ground_truth},
+                                {"score", rollout.score},
+                                {"step", dumped.step},
+                                {"prompt_id", prompt.id},
+                                {"sample", rollout.response.sample},
+                                {"finish_reason", to_string(rollout.response.finish)},
+                                // Also needed by `tlt reward` to score the row again.
+                                {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
+                                {"response_tokens", tokens.size()},
+                                {"data_source", prompt.data_source}};
+  if (sample) row["advantage"] = mean(sample->advantages);
+  if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
+  if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
+  for (const auto& [name, value] : rollout.extras) row[name] = value;
+  if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
+  return row;
+}
+
 std::string RunFolder::write_skipped(const DumpedStep& step,
                                      const tokenizer::Tokenizer& tokenizer) {
   const std::string file = fmt::format("skipped/step_{:06}.jsonl", step.step);
@@ -208,8 +207,10 @@ void RunFolder::write_dump(const std::string& file, const DumpedStep& dumped,
   make_folder(path.substr(0, path.rfind('/')));
   JsonLinesWriter rows(path);
   for (size_t i = 0; i < std::max(dumped.rollouts.size(), dumped.samples.size()); ++i)
-    rows.write(i < dumped.rollouts.size() ? row_of(dumped, i, tokenizer)
-                                          : row_of(dumped.samples[i], dumped.step, tokenizer));
+    rows.write(i < dumped.rollouts.size()
+                   ? dump_row(dumped, dumped.rollouts[i], tokenizer,
+                              dumped.samples.empty() ? nullptr : &dumped.samples[i])
+                   : row_of(dumped.samples[i], dumped.step, tokenizer));
   rows.flush();
 }
 

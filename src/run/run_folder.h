@@ -17,6 +17,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 
@@ -39,6 +40,13 @@ struct DumpedStep {
   std::span<const train::TrainSample> samples = {};  // one per rollout; empty: validation
 };
 
+// verl's row of a dump: input, output, gts, score, step and the reward's extras, with what `tlt
+// reward` needs to score it again. `sample`: its advantage (mean over the response's tokens); null:
+// none.
+nlohmann::ordered_json dump_row(const DumpedStep& dumped, const Rollout& rollout,
+                                const tokenizer::Tokenizer& tokenizer,
+                                const train::TrainSample* sample = nullptr);
+
 class RunFolder {
  public:
   // All workers together, after everything else that can fail, so that a failed start leaves no
@@ -57,8 +65,7 @@ class RunFolder {
   void write_metrics(int64_t step, const Metrics& metrics);
   // Draws curve.svg from the metrics and timeline.svg from timeline.json.
   void draw();
-  // Writes verl's rollout dump: input, output, gts, score, step, the advantage (mean over the
-  // response's tokens) and the reward's extras.
+  // Writes verl's rollout dump, with advantages.
   void write_rollouts(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);
   // The same for a validation after `step` steps, in validation/, without advantages.
   void write_validation(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);

@@ -22,6 +22,8 @@ void RunControlOptions::check() const {
         name,
         "'; use console, file and tensorboard (a W&B run can be made from the TensorBoard files)");
   TLT_CHECK_INPUT(timeout_seconds > 0, "trainer.timeout_seconds must be positive");
+  TLT_CHECK_INPUT(on_worker_loss == "continue" || on_worker_loss == "stop",
+                  "trainer.on_worker_loss is '", on_worker_loss, "'; use continue or stop");
   TLT_CHECK_INPUT(heartbeat_timeout_seconds >= 3, "trainer.heartbeat_timeout_seconds is ",
                   heartbeat_timeout_seconds,
                   " and workers send a message each second; give at least 3");

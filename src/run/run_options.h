@@ -130,6 +130,7 @@ struct RunControlOptions {
   int64_t seed = 0;
   double timeout_seconds = 600;
   double heartbeat_timeout_seconds = 60;
+  std::string on_worker_loss = "continue";
   double watchdog_timeout_seconds = 600;
   bool broadcast_weights = false;
   int64_t replay_responses = 8;
@@ -164,6 +165,9 @@ struct RunControlOptions {
       "Timeout, in seconds, of a collective, including the wait for the slowest worker.");
     v(heartbeat_timeout_seconds, "heartbeat_timeout_seconds", Affects::kPlace,
       "Seconds without a message in the rollouts after which a worker is lost.");
+    v(on_worker_loss, "on_worker_loss", Affects::kPlace,
+      "continue: without a lost worker the others of tlt train continue, with the same results, "
+      "unless they share the optimizer's state; stop: the run ends.");
     v(watchdog_timeout_seconds, "watchdog_timeout_seconds", Affects::kPlace,
       "Seconds without progress after which a worker logs the stacks of its threads and ends; at "
       "least 1.1 * timeout_seconds count; 0: off.");
@@ -175,6 +179,7 @@ struct RunControlOptions {
       "identical; 0: none.");
   }
   void check() const;
+  bool continues_after_loss() const { return on_worker_loss == "continue"; }
   double watchdog_seconds() const;  // more than a collective may take; 0: off
   std::string folder() const {
     return default_local_dir.empty() ? "runs/" + experiment_name : default_local_dir;

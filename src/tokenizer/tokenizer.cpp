@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/json_limits.h"
-#include "base/sentence.h"
 #include "base/utf8.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
@@ -190,7 +189,7 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
   try {
     return Tokenizer(std::make_shared<Core>(std::move(read)));
   } catch (const InputError& error) {
-    throw InputError(one_sentence(name + ": " + error.what()));
+    throw InputError(name + ": " + error.what());
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/json_limits.h"
-#include "base/sentence.h"
 #include "base/utf8.h"
 
 namespace tlt::tokenizer {
@@ -184,9 +183,9 @@ TokenizerJson TokenizerJson::parse(std::string_view json, const std::string& nam
   try {
     return Reader(SortedJson::parse(json)).run();
   } catch (const SortedJson::exception& error) {
-    throw InputError(one_sentence(name + ": " + error.what()));
+    throw InputError(name + ": " + error.what());
   } catch (const InputError& error) {
-    throw InputError(one_sentence(name + ": " + error.what()));
+    throw InputError(name + ": " + error.what());
   }
 }
 

@@ -183,6 +183,28 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
 }
 
 TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bool may_stop) {
+  TrainStats stats;
+  bool is_again = false;
+  comm_.section("gradients", [&] {
+    // The sum has been changed, or has gradients of this worker only.
+    if (std::exchange(is_again, true)) progress_.reset();
+    stats = sum_gradients(samples, kind, may_stop);
+  });
+  if (stats.is_abandoned) return stats;
+  const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
+  const double norm =
+      stats.fault.empty() ? update_weights(rate) : std::numeric_limits<double>::quiet_NaN();
+  if (!stats.fault.empty()) optimizer_.skip_step();
+  for (const TrainSample& sample : samples)
+    stats.tokens += static_cast<int64_t>(sample.tokens.size());
+  stats.metrics.emplace_back("actor/grad_norm", norm);
+  stats.metrics.emplace_back("actor/lr", rate);
+  return stats;
+}
+
+// Of all workers; if they are valid, they are in gradients_ afterwards. Changes no weights.
+TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
+                                  bool may_stop) {
   if (kind == LossKind::kSupervised) start(std::make_unique<SupervisedLoss>(samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   show_batch(samples);
@@ -200,23 +222,15 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
   const std::unique_ptr<Progress> done = std::exchange(progress_, nullptr);
   done->loss->complete(samples);
   std::string fault = sum_.reduce(comm_);
-  const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
-  const double norm = fault.empty() ? update_weights(rate, done->loss->gradient_scale())
-                                    : std::numeric_limits<double>::quiet_NaN();
-  if (!fault.empty()) optimizer_.skip_step();
+  if (fault.empty()) sum_.read(gradients_, done->loss->gradient_scale());
   TrainStats stats = statistics(*done, plan);
   stats.skipped_steps = fault.empty() ? 0 : 1;
   stats.fault = std::move(fault);
-  for (const TrainSample& sample : samples)
-    stats.tokens += static_cast<int64_t>(sample.tokens.size());
-  stats.metrics.emplace_back("actor/grad_norm", norm);
-  stats.metrics.emplace_back("actor/lr", rate);
   return stats;
 }
 
 // Returns the norm of the gradient.
-double Trainer::update_weights(double rate, double scale) {
-  sum_.read(gradients_, scale);
+double Trainer::update_weights(double rate) {
   const double norm = optimizer_.step(gradients_, rate);
   if (run_.adapter) run_.adapter->merge();
   return norm;
@@ -355,10 +369,13 @@ TrainStats Trainer::statistics(const Progress& done, const PackPlan& plan) {
   return stats;
 }
 
-std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
-                                              std::span<const TrainSample> samples, Scoring scoring,
-                                              cluster::Comm& comm) {
-  std::vector<std::vector<float>> logprobs = std::move(scoring.known);
+namespace {
+
+// What this worker has of the known logprobs is shared, and the packs without them.
+std::vector<std::vector<float>> share_scoring(const model::PolicyModel& model,
+                                              std::span<const TrainSample> samples,
+                                              const Scoring& scoring, cluster::Comm& comm) {
+  std::vector<std::vector<float>> logprobs = scoring.known;
   logprobs.resize(samples.size());
   ByteWriter mine;  // (sample, logprobs) of this worker, for the others
   const auto write = [&](size_t i) {
@@ -393,6 +410,16 @@ std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
       const auto i = in.value<int64_t>();
       logprobs.at(static_cast<size_t>(i)) = in.list<std::vector<float>>();
     }
+  return logprobs;
+}
+
+}  // namespace
+
+std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
+                                              std::span<const TrainSample> samples,
+                                              const Scoring& scoring, cluster::Comm& comm) {
+  std::vector<std::vector<float>> logprobs;
+  comm.section("logprobs", [&] { logprobs = share_scoring(model, samples, scoring, comm); });
   return logprobs;
 }
 

@@ -2,7 +2,9 @@
 // workers, AdamW.
 //
 // Every worker gets the same samples and computes its share of their packs. Afterwards all have the
-// same weights, bit-equal to those that one worker would have computed (gradient_sum.h).
+// same weights, bit-equal to those that one worker would have computed (gradient_sum.h). If a worker
+// is lost, the others compute the optimizer step again, from the same weights: none of them changes
+// its weights before all have the sum.
 //
 // Owns       the optimizer (master weights, moments), gradients, activations of a pack.
 // Borrows    the policy model, whose weights it changes; an adapter, which then is all that is
@@ -135,7 +137,8 @@ class Trainer {
   struct Early;
 
   TrainStats step(std::span<const TrainSample> samples, LossKind kind, bool may_stop);
-  double update_weights(double rate, double scale);
+  TrainStats sum_gradients(std::span<const TrainSample> samples, LossKind kind, bool may_stop);
+  double update_weights(double rate);
   bool has_skipped_too_many() const {
     return optimizer_.skipped_in_row() > options_.max_skipped_steps;
   }
@@ -176,7 +179,7 @@ struct Scoring {
 // Logprobs of samples under a model, without training: for `tlt score` and the reference policy.
 // All workers together; every one gets all, those that another worker knew included.
 std::vector<std::vector<float>> score_samples(const model::PolicyModel& model,
-                                              std::span<const TrainSample> samples, Scoring scoring,
-                                              cluster::Comm& comm);
+                                              std::span<const TrainSample> samples,
+                                              const Scoring& scoring, cluster::Comm& comm);
 
 }  // namespace tlt::train

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "tests/support/golden_batch.h"
+#include "tests/support/losing_comm.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/thread_comm.h"
@@ -87,6 +88,57 @@ TEST(TrainerTest, WorkersChangeNoBitOfTheWeights) {
   }
   EXPECT_FALSE(tests::all_equal(want, tests::weights_of(*golden_model("qwen2_tied"))))
       << "nothing was learned";
+}
+
+// The covariances of these losses are those of the mini-batch, whoever computes its packs.
+TEST(TrainerTest, WorkersAndPacksChangeNoBitWithCovariances) {
+  const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
+  for (const char* mode : {"clip_cov", "kl_cov"}) {
+    TrainerOptions options = small_packs();
+    options.loss.policy_loss = {.loss_mode = mode};
+    if (options.loss.policy_loss.loss_mode == "clip_cov") {
+      options.loss.policy_loss.clip_cov_ratio = 0.05;
+      options.loss.policy_loss.clip_cov_lb = 0.1;
+    } else {
+      options.loss.policy_loss.kl_cov_ratio = 0.2;
+    }
+    std::vector<at::Tensor> want;
+    for (const int workers : {1, 3}) {
+      std::vector<std::vector<at::Tensor>> got(static_cast<size_t>(workers));
+      run_workers(workers, [&](cluster::Comm& comm) {
+        const auto model = golden_model("qwen2_tied");
+        Trainer trainer(*model, options, comm, {.total_steps = 10});
+        for (int step = 0; step < 2; ++step)
+          trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
+        got[static_cast<size_t>(comm.rank())] = tests::weights_of(*model);
+      });
+      if (workers == 1) want = got[0];
+      for (const auto& weights : got) EXPECT_TRUE(tests::all_equal(weights, want)) << mode;
+    }
+    EXPECT_FALSE(tests::all_equal(want, tests::weights_of(*golden_model("qwen2_tied")))) << mode;
+  }
+}
+
+// Whichever collective fails, the others compute the optimizer step again, and all of them or none
+// have taken it.
+TEST(TrainerTest, WorkerLostInAnyCollectiveChangesNoBitOfTheWeights) {
+  const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
+  const auto learn = [&](cluster::Comm& comm) {
+    const auto model = golden_model("qwen2_tied");
+    Trainer trainer(*model, small_packs(), comm, {.total_steps = 10});
+    for (int step = 0; step < 2; ++step)
+      trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/4);
+    return tests::weights_of(*model);
+  };
+  const std::vector<at::Tensor> want = learn(*solo());
+  int losses = 0;
+  for (int64_t call = 1;; call += 5, ++losses) {
+    const bool has_lost = run_losing_one(3, call, [&](cluster::Comm& comm) {
+      EXPECT_TRUE(tests::all_equal(learn(comm), want)) << comm.rank() << ", collective " << call;
+    });
+    if (!has_lost) break;
+  }
+  EXPECT_GT(losses, 10);
 }
 
 // Three updates of two optimizer steps each; the second step of the second update has an advantage
@@ -475,6 +527,17 @@ TEST(TrainerTest, KnownLogprobsAreNotComputedAgain) {
         EXPECT_EQ(got[i], i == 2 || i == 3 ? std::vector<float>(want[i].size(), -9) : want[i])
             << i << " of worker " << comm.rank() << " of " << comm.size();
     });
+}
+
+TEST(TrainerTest, LogprobsOfALostWorkerAreComputedAgain) {
+  const std::vector<TrainSample> samples = grouped_samples();
+  const auto model = golden_model("qwen2_tied");
+  const auto want = score_samples(*model, samples, {.max_tokens = 40}, *solo());
+  for (const int64_t call : {1, 2})
+    EXPECT_TRUE(run_losing_one(3, call, [&](cluster::Comm& comm) {
+      const auto copy = golden_model("qwen2_tied");
+      EXPECT_EQ(score_samples(*copy, samples, {.max_tokens = 40}, comm), want) << call;
+    }));
 }
 
 TEST(TrainerTest, DemonstrationsAreLearned) {

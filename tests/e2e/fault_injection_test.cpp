@@ -76,7 +76,7 @@ class FaultInjectionTest : public ::testing::Test {
   std::vector<std::string> run_in(const std::filesystem::path& folder, int workers = 1) const {
     return small_run(folder, kSteps, workers,
                      {"trainer.threads=1", "trainer.timeout_seconds=20",
-                      "trainer.heartbeat_timeout_seconds=10"});
+                      "trainer.on_worker_loss=stop", "trainer.heartbeat_timeout_seconds=10"});
   }
   // The uninterrupted run to compare with.
   void run_whole() const {

@@ -1,8 +1,8 @@
 // A worker is killed (kill -9) in each state: while it decodes, trains the draft model, publishes
-// it, updates, validates or writes a checkpoint, in `tlt train` and in `tlt sft`. The run ends with
-// one sentence; the same command, with any number of workers, ends with the weights of an
-// uninterrupted run. In every other round the workers share the optimizer state before the kill, in
-// the others after it.
+// it, updates, validates or writes a checkpoint, in `tlt train` with trainer.on_worker_loss=stop and
+// in `tlt sft`. The run ends with one sentence; the same command, with any number of workers, ends
+// with the weights of an uninterrupted run. In every other round the workers share the optimizer
+// state before the kill, in the others after it.
 //
 // TLT_KILLS=30 kills 30 times, at random moments; without it there is one kill per state.
 //
@@ -55,7 +55,7 @@ std::vector<std::string> train_in(const std::filesystem::path& folder, int worke
   return small_run(
       folder, kKillSteps, workers,
       {fmt::format("actor.use_distributed_optimizer={}", shares_optimizer), "trainer.threads=1",
-       "trainer.timeout_seconds=20", "data.max_response_length=200",
+       "trainer.timeout_seconds=20", "trainer.on_worker_loss=stop", "data.max_response_length=200",
        "speculative.train.gap_share=0.5", "speculative.train.step_tokens=512",
        "speculative.train.slice_milliseconds=5", "speculative.train.optim.lr=0.004"});
 }

@@ -38,7 +38,8 @@ inline void expect_refusal(const Ended& ended, const ::testing::Matcher<const st
 // The name of a metric in the form of docs/metrics.md.
 inline std::string page_name(std::string name) {
   const std::pair<const char*, const char*> patterns[] = {
-      {"^val-core/.*/reward/mean@[0-9]+$", "val-core/<data_source>/reward/mean@<n>"},
+      {"^val-(core|aux)/.*/(reward|acc)/(mean|std|best|maj|pass)@[0-9]+",
+       "val-$1/<data_source>/$2/$3@<n>"},
       {"worker_[0-9]+", "worker_<i>"},
       {"pos_[0-9]+", "pos_<k>"},
       {"^speculation/arm/[a-z]+/[0-9_]+/", "speculation/arm/<drafter>/<strategy>/"},

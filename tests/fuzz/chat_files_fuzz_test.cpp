@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include "base/files.h"
+#include "base/local_time.h"
 #include "chat_template/chat_template.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/test_folder.h"
@@ -31,12 +32,13 @@ void fuzz_file(const std::string& name) {
   FileHandle file(folder / name, O_RDWR | O_CREAT);
   const chat_template::Chat chat{.messages = {{{"role", "user"}, {"content", "1+1"}}},
                                  .add_generation_prompt = true};
+  const std::tm now = local_time(1699963200);
   fuzz(plan, [&](const std::string& text) {
     file.write_at(0, text);
     file.truncate(std::ssize(text));
     const auto found = chat_template::ChatTemplate::find(folder.path());
     if (!found) return std::string("none");
-    const auto made = found->render(chat, "row 1", {.steps = 100'000, .now = 1699963200});
+    const auto made = found->render(chat, "row 1", {.steps = 100'000, .now = now});
     return "text " + std::string(std::min<size_t>(made.text.size(), 60), '.');
   });
 }

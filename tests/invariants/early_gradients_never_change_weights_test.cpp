@@ -24,19 +24,21 @@ constexpr const char* kSlowReward =
 
 class EarlyGradientsNeverChangeWeights : public ::testing::TestWithParam<std::string> {
  protected:
-  // Returns the seconds of early gradients in all steps.
-  double run(const std::string& name, int workers, std::vector<std::string> more) const {
+  void run(const std::string& name, int workers, std::vector<std::string> more) const {
     more.insert(more.end(), {"model.dtype=" + GetParam(), "trainer.threads=1",
-                             "data.max_response_length=200", "speculative.train.gap_share=0",
-                             "reward.functions=[\"countdown_trace\",\"command\"]", kSlowReward,
-                             "reward.threads=1"});
+                             "data.max_response_length=200", "speculative.train.gap_share=0"});
     EXPECT_EQ(run_program(small_run(scratch_ / name, kSteps, workers, more), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
-    double seconds = 0;
+    EXPECT_EQ(read_text(scratch_ / "log").find("computing them again"), std::string::npos)
+        << "two workers have computed a group";
+  }
+  // The sum of a metric over all steps.
+  double sum(const std::string& name, const std::string& metric) const {
+    double sum = 0;
     std::ifstream file(scratch_ / name / "metrics.jsonl");
     for (std::string line; std::getline(file, line);)
-      seconds += nlohmann::json::parse(line).value("rollout/early_gradient_seconds", 0.0);
-    return seconds;
+      sum += nlohmann::json::parse(line).value(metric, 0.0);
+    return sum;
   }
   void expect_same(const std::string& name, const std::string& as) const {
     for (int step = 1; step <= kSteps; ++step)
@@ -52,7 +54,7 @@ class EarlyGradientsNeverChangeWeights : public ::testing::TestWithParam<std::st
 };
 
 TEST_P(EarlyGradientsNeverChangeWeights, ForAnyWorkersLossAndOptimizer) {
-  const std::map<std::string, std::vector<std::string>> kinds = {
+  std::map<std::string, std::vector<std::string>> kinds = {
       {"kl", {}},  // small_run's: KL, entropy, two mini-batches
       {"token_mean",
        {"actor.use_kl_loss=false", "actor.loss_agg_mode=token-mean", "actor.ppo_mini_batch_size=0",
@@ -60,21 +62,44 @@ TEST_P(EarlyGradientsNeverChangeWeights, ForAnyWorkersLossAndOptimizer) {
       {"zero", {"actor.use_distributed_optimizer=true", "algorithm.use_kl_in_reward=true"}},
       {"lora", {"model.lora_rank=4", "actor.ppo_epochs=2"}}};
   const bool is_float = GetParam() == "float32";
-  for (const auto& [kind, options] : kinds) {
+  for (auto& [kind, options] : kinds) {
+    options.insert(options.end(), {"reward.functions=[\"countdown_trace\",\"command\"]",
+                                   kSlowReward, "reward.threads=1"});
     if ((kind == "kl" || kind == "lora") != is_float) continue;  // two kinds for each type
     std::vector<std::string> off = options;
     off.push_back("actor.early_gradients=false");
-    EXPECT_EQ(run(kind + "_off", 1, off), 0);
+    run(kind + "_off", 1, off);
+    EXPECT_EQ(sum(kind + "_off", "rollout/early_gradient_seconds"), 0);
     for (const int workers : {1, 2, 3}) {
       const std::string name = kind + std::to_string(workers);
-      const double seconds = run(name, workers, options);
+      run(name, workers, options);
       // One worker has a group of the first mini-batch that is finished before the last score; of
       // several the one with two groups has, if all groups count and none migrates.
       if (workers == 1 || kind == "token_mean") {
-        EXPECT_GT(seconds, 0) << name;
+        EXPECT_GT(sum(name, "rollout/early_gradient_seconds"), 0) << name;
+      }
+      if (workers == 1) {
+        EXPECT_EQ(sum(name, "rollout/early_reference_seconds") > 0, kind != "token_mean") << name;
       }
       expect_same(name, kind + "_off");
     }
+  }
+}
+
+// An engine has room for one group: a worker that has rolled out one and rolls out the next hands
+// the first over to a worker that has none left.
+TEST_P(EarlyGradientsNeverChangeWeights, WhenAnotherWorkerComputesThem) {
+  const std::vector<std::string> options = {"data.train_batch_size=5", "rollout.max_num_seqs=4",
+                                            "actor.ppo_mini_batch_size=0",
+                                            "speculative.enable=false"};
+  std::vector<std::string> off = options;
+  off.push_back("actor.early_gradients=false");
+  run("off", 1, off);
+  for (const int workers : {2, 3}) {
+    const std::string name = "on" + std::to_string(workers);
+    run(name, workers, options);
+    EXPECT_GT(sum(name, "rollout/moved_groups"), 0) << name;
+    expect_same(name, "off");
   }
 }
 

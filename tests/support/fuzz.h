@@ -39,6 +39,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/sentence.h"
 #include "tests/support/fuzz_plan.h"
 #include "tests/support/libfuzzer.h"
 #include "tests/support/mutator.h"
@@ -50,7 +51,6 @@ class Fuzzer {
  public:
   static constexpr double kMaxSeconds = 1;
   static constexpr int64_t kMaxBytes = int64_t{3} << 30;  // including the sanitizer's
-  static constexpr size_t kMaxSentence = 2000;
 
   Fuzzer(const FuzzPlan& plan, FuzzCall call)
       : plan_(plan),
@@ -140,8 +140,8 @@ class Fuzzer {
   }
 
   void expect_sentence(const std::string& message) {
-    if (message.empty() || message.size() > kMaxSentence || message.find('\n') != message.npos)
-      fail("not one sentence: " + message.substr(0, kMaxSentence));
+    if (message.empty() || message.size() > kMaxSentenceBytes || message.find('\n') != message.npos)
+      fail("not one sentence: " + message.substr(0, kMaxSentenceBytes));
   }
 
   // Writes the current input to a file, so that it survives the process.

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/sentence.h"
 
 // libFuzzer's interface (compiler-rt, FuzzerInterface.h).
 extern "C" {
@@ -19,8 +20,6 @@ size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsi
 
 namespace tlt::tests {
 namespace {
-
-constexpr size_t kMaxSentence = 2000;
 
 // Of the only parser of this process.
 const FuzzPlan* current_plan = nullptr;
@@ -37,8 +36,9 @@ int try_input(const uint8_t* data, size_t size) {
     (*current_call)(text);
   } catch (const InputError& error) {
     const std::string sentence = error.what();
-    if (sentence.empty() || sentence.size() > kMaxSentence || sentence.find('\n') != sentence.npos)
-      fail("not one sentence", sentence.substr(0, kMaxSentence).c_str());
+    if (sentence.empty() || sentence.size() > kMaxSentenceBytes ||
+        sentence.find('\n') != sentence.npos)
+      fail("not one sentence", sentence.substr(0, kMaxSentenceBytes).c_str());
   } catch (const std::exception& error) {
     fail("an exception that is no InputError", error.what());
   }

@@ -72,8 +72,9 @@ Points running_mean(const Points& points, size_t window) {
 
 Points held_out_score(const MetricHistory& history) {
   if (const Points& all = history.points("main/validation_score"); !all.empty()) return all;
-  const std::vector<std::string> sources = history.names("val-core/");
-  return sources.empty() ? Points{} : history.points(sources.front());
+  for (const std::string& name : history.names("val-core/"))
+    if (name.find("/reward/mean@") != name.npos) return history.points(name);
+  return {};
 }
 
 Points offline_acceptance(const MetricHistory& history) {

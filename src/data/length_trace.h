@@ -17,7 +17,7 @@
 
 #include "base/random.h"
 
-namespace tlt::bench {
+namespace tlt::data {
 
 class LengthTrace {
  public:
@@ -26,7 +26,9 @@ class LengthTrace {
   // Parses a Python dictionary "{757: 0.25, 758: 0.75}". InputError begins with `place`.
   static std::map<int64_t, double> parse_histogram(std::string_view text, const std::string& place);
 
-  int64_t sample(RandomStream& random) const;
+  int64_t sample(RandomStream& random) const { return quantile(random.uniform()); }
+  // The length that this share of the responses does not exceed.
+  int64_t quantile(double share) const;
   double mean() const;
   int64_t longest() const { return weights_.rbegin()->first; }
 
@@ -37,4 +39,4 @@ class LengthTrace {
   double total_ = 0;
 };
 
-}  // namespace tlt::bench
+}  // namespace tlt::data

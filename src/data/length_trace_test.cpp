@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/length_trace.h"
+#include "data/length_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "tests/support/test_folder.h"
 
-namespace tlt::bench {
+namespace tlt::data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -36,6 +36,8 @@ TEST(LengthTraceTest, NonEmptyWindowsHaveEqualWeight) {
   const LengthTrace all = LengthTrace::read(folder.path());
   EXPECT_EQ(all.mean(), 20);
   EXPECT_EQ(all.longest(), 40);
+  EXPECT_EQ(all.quantile(0.4), 10);
+  EXPECT_EQ(all.quantile(0.9), 40);
   RandomStream random(1, {});
   std::map<int64_t, int> samples;
   for (int i = 0; i < 4000; ++i) ++samples[all.sample(random)];
@@ -48,4 +50,4 @@ TEST(LengthTraceTest, NonEmptyWindowsHaveEqualWeight) {
 }
 
 }  // namespace
-}  // namespace tlt::bench
+}  // namespace tlt::data

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/length_trace.h"
+#include "data/length_trace.h"
 
 #include <charconv>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/files.h"
 
-namespace tlt::bench {
+namespace tlt::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -78,8 +78,8 @@ LengthTrace LengthTrace::read(const std::string& path) {
   return trace;
 }
 
-int64_t LengthTrace::sample(RandomStream& random) const {
-  double left = random.uniform() * total_;
+int64_t LengthTrace::quantile(double share) const {
+  double left = share * total_;
   for (const auto& [length, weight] : weights_)
     if ((left -= weight) < 0) return length;
   return longest();
@@ -91,4 +91,4 @@ double LengthTrace::mean() const {
   return sum / total_;
 }
 
-}  // namespace tlt::bench
+}  // namespace tlt::data

@@ -1,0 +1,85 @@
+// tlt simulate as a program: its outputs, and its complaints.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "base/files.h"
+#include "tests/support/run_program.h"
+
+namespace tlt::apps {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::vector<std::string> kSmall = {"simulate",
+                                         "workers=2",
+                                         "train_batch_size=4",
+                                         "n=2",
+                                         "total_training_steps=1",
+                                         "max_response_length=1024",
+                                         "lengths=lognormal:200,1000"};
+
+Ended simulate(const std::vector<std::string>& more) {
+  std::vector<std::string> words = kSmall;
+  words.insert(words.end(), more.begin(), more.end());
+  return run_program(words);
+}
+
+TEST(SimulateProgramTest, TableEndsWithASentence) {
+  const Ended ended = simulate({});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("tlt-published"));
+  EXPECT_THAT(ended.out, HasSubstr("at 4 sequences per worker on H100 (ridge 295 rows) tlt-early"));
+}
+
+TEST(SimulateProgramTest, SweepGivesALineForEachWayAndValue) {
+  const Ended ended = simulate({"ways=plain,tlt", "--json", "--sweep", "device=H100,H20"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  const auto rows = json_lines(ended.out);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[3]["way"], "tlt");
+  EXPECT_THAT(rows[3]["options"].dump(), HasSubstr("device=H20"));
+}
+
+TEST(SimulateProgramTest, TimelineIsOneOfPerfetto) {
+  const std::string path = scratch_folder() + "/timeline.json";
+  EXPECT_EQ(simulate({"--timeline", path}).exit_code, 0);
+  const auto events = nlohmann::json::parse(read_file(path, 1 << 26));
+  EXPECT_THAT(events.dump(), HasSubstr("decode"));
+  EXPECT_THAT(events.dump(), HasSubstr("update"));
+}
+
+TEST(SimulateProgramTest, FitPrintsOptions) {
+  const Ended ended = run_program(
+      {"simulate", "--fit", std::string(TLT_SOURCE_DIR) + "/tests/data/simulate/figure13.jsonl"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("costs.compute_efficiency=0.9"));
+  EXPECT_THAT(ended.out, HasSubstr("of 37 measurements"));
+}
+
+TEST(SimulateProgramTest, Complaints) {
+  for (const auto& [words, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"device=H10"}, "unknown device H10; did you mean H100?"},
+           {{"model=Qwen2.5-32b"}, "did you mean Qwen2.5-32B?"},
+           {{"ways=plain,tlt-publish"}, "did you mean tlt-published?"},
+           {{"model=Llama-70B"}, "give tensor_model_parallel_size=4 or more"},
+           {{"workers=0"}, "workers is 0; give a number from 1 to"},
+           {{"worker=3"}, "workers"},
+           {{"device=H100", "device=H20"}, "device is given twice"},
+           {{"max_num_batched_tokens=10"}, "do not fit into max_num_batched_tokens"},
+           {{"lengths=normal:1,2"}, "give lognormal:MEDIAN,P99"},
+           {{"lengths=servegen:/none"}, "/none"},
+           {{"--sweep", "workers"}, "give --sweep workers=8,64,512"},
+           {{"--sweep", "workers=1", "--timeline", "x"}, "--timeline is of one simulation"},
+           {{"--fit", "/none"}, "/none"}}) {
+    const Ended ended = simulate(words);
+    EXPECT_EQ(ended.exit_code, 2) << part;
+    EXPECT_THAT(ended.err, HasSubstr(part));
+    EXPECT_EQ(std::ranges::count(ended.err, '\n'), 1) << ended.err;
+  }
+}
+
+}  // namespace
+}  // namespace tlt::apps

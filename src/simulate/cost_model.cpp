@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/cost_model.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/check.h"
+#include "base/json_lines.h"
+
+namespace tlt::simulate {
+namespace {
+
+constexpr double kWeightBytes = 2;      // bfloat16
+constexpr double kGradientBytes = 8;    // an int64 sum (train/gradient_sum.h)
+constexpr double kOptimizerBytes = 30;  // read and written of a parameter: master, moments, weight
+
+}  // namespace
+
+CostModel::CostModel(Setup setup) : setup_(std::move(setup)) {
+  setup_.constants.check();
+  if (!setup_.measured.empty())
+    measured_.emplace(setup_.measured, std::vector<speculation::DraftCost>{});
+}
+
+double CostModel::roofline(double read_parameters, double row_parameters, double rows) const {
+  const CostConstants& c = setup_.constants;
+  const double reading = kWeightBytes * read_parameters /
+                         (devices() * setup_.device.memory_bandwidth * c.memory_efficiency);
+  const double arithmetic =
+      2 * row_parameters * rows / (devices() * setup_.device.peak * c.compute_efficiency);
+  return std::pow(std::pow(reading, c.overlap) + std::pow(arithmetic, c.overlap), 1 / c.overlap);
+}
+
+// A ring moves 2 (n - 1) / n of the bytes through each link.
+double CostModel::all_reduces(double count, double rows) const {
+  if (setup_.tensor_parallel == 1) return 0;
+  const double bytes = kWeightBytes * rows * static_cast<double>(setup_.model.hidden);
+  return count * (setup_.constants.collective_seconds +
+                  bytes * 2 * (devices() - 1) / devices() / setup_.device.link_bandwidth);
+}
+
+double CostModel::forward(double rows, double sequences, double context) const {
+  if (measured_) return measured_->target_seconds(rows, sequences, context);
+  const auto layers = static_cast<double>(setup_.model.layers);
+  const double kv =
+      sequences * context * setup_.model.kv_bytes() /
+      (devices() * setup_.device.memory_bandwidth * setup_.constants.context_efficiency);
+  return setup_.constants.layer_seconds * layers + all_reduces(2 * layers, rows) + kv +
+         roofline(setup_.model.read_parameters(rows), setup_.model.row_parameters(), rows);
+}
+
+double CostModel::prefill(double rows) const { return forward(rows + 1, 1, 0) - forward(1, 1, 0); }
+
+double CostModel::drafting(const drafter::Strategy& strategy, double sequences,
+                           bool has_model) const {
+  if (!has_model) return setup_.constants.cycle_seconds;
+  const double parameters = setup_.model.draft_parameters() + setup_.model.draft_head_parameters(),
+               rows = sequences * static_cast<double>(strategy.width);
+  const double level = setup_.constants.level_seconds + setup_.constants.layer_seconds +
+                       all_reduces(2, rows) + roofline(parameters, parameters, rows);
+  return setup_.constants.cycle_seconds + static_cast<double>(strategy.depth) * level;
+}
+
+// 6 FLOP for each parameter and token; attention has 4 x heads x head size for each earlier token,
+// and three times as many with the backward pass.
+double CostModel::training(double tokens, double mean_length) const {
+  const ModelShape& model = setup_.model;
+  const double attention = 12.0 *
+                           static_cast<double>(model.layers * model.query_heads * model.head_size) *
+                           mean_length / 2;
+  return tokens * (6 * model.row_parameters() + attention) /
+         (devices() * setup_.device.peak * setup_.constants.train_efficiency);
+}
+
+double CostModel::draft_training(double tokens) const {
+  return tokens * 6 * (setup_.model.draft_parameters() + setup_.model.draft_head_parameters()) /
+         (devices() * setup_.device.peak * setup_.constants.train_efficiency);
+}
+
+double CostModel::optimizer(int64_t workers) const {
+  const double of_device = setup_.model.parameters() / devices();
+  const auto all = static_cast<double>(workers);
+  const double sum = workers == 1 ? 0
+                                  : 2 * (all - 1) / all * of_device * kGradientBytes /
+                                        setup_.device.network_bandwidth;
+  return sum + of_device * kOptimizerBytes / setup_.device.memory_bandwidth;
+}
+
+double CostModel::exchange(double bytes, int64_t workers) const {
+  return workers == 1 ? 0 : bytes / (setup_.device.network_bandwidth * devices());
+}
+
+double CostModel::weight_sync() const {
+  const double bytes = kWeightBytes * setup_.model.parameters() / devices();
+  return setup_.tensor_parallel == 1 ? 2 * bytes / setup_.device.memory_bandwidth
+                                     : bytes / setup_.device.link_bandwidth;
+}
+
+int64_t CostModel::kv_tokens(double memory_share) const {
+  const double weights = kWeightBytes * setup_.model.parameters(),
+               room = memory_share * setup_.device.memory_bytes * devices() - weights;
+  const double least = 1024 * setup_.model.kv_bytes();  // one short sequence
+  const double needed = (weights + least) / (memory_share * setup_.device.memory_bytes);
+  TLT_CHECK_INPUT(room >= least, setup_.model.name, " does not fit: its weights take ",
+                  std::round(weights / 1e9), " GB and ", setup_.tensor_parallel, " x ",
+                  setup_.device.name, " have ",
+                  std::round(memory_share * setup_.device.memory_bytes * devices() / 1e9),
+                  " GB for them; give tensor_model_parallel_size=",
+                  std::exp2(std::ceil(std::log2(std::max(needed, 1.0)))), " or more");
+  return static_cast<int64_t>(room / setup_.model.kv_bytes());
+}
+
+speculation::CostTable CostModel::table(const std::vector<drafter::Strategy>& strategies,
+                                        int64_t most_sequences, int64_t most_rows) const {
+  if (measured_ && strategies.empty()) return *measured_;
+  std::vector<speculation::ForwardCost> forwards;
+  std::vector<speculation::DraftCost> drafts;
+  for (int64_t batch = 1; batch < 2 * most_sequences; batch *= 2) {
+    for (const double context : {128.0, 1024.0})
+      for (int64_t rows = batch; rows <= std::max(most_rows, batch); rows *= 2)
+        forwards.push_back(
+            {.batch = batch,
+             .rows = rows,
+             .seconds = forward(static_cast<double>(rows), static_cast<double>(batch), context),
+             .context = static_cast<int64_t>(context)});
+    for (const drafter::Strategy& strategy : strategies)
+      for (const bool has_model : {true, false})
+        drafts.push_back({has_model ? "eagle" : "suffix", strategy, batch,
+                          drafting(strategy, static_cast<double>(batch), has_model)});
+  }
+  return {forwards, drafts};
+}
+
+std::vector<speculation::ForwardCost> read_forward_costs(const std::string& path) {
+  std::vector<speculation::ForwardCost> costs;
+  JsonLinesReader reader(path);
+  for (nlohmann::json row; reader.try_next(row);) {
+    try {
+      const bool is_tree = row.at("as") == "tree";
+      const auto rows = row.at("rows").get<int64_t>();
+      if (row.at("as") != "tree" && row.at("as") != "sequences") continue;
+      costs.push_back({.batch = is_tree ? 1 : rows,
+                       .rows = rows,
+                       .seconds = row.at("forward_seconds_p50").get<double>() +
+                                  row.at("head_seconds_p50").get<double>(),
+                       .context = row.at("context").get<int64_t>()});
+    } catch (const nlohmann::json::exception&) {
+      throw InputError(reader.place() + ": not a line of tlt bench forward");
+    }
+  }
+  TLT_CHECK_INPUT(!costs.empty(), path,
+                  ": no forward passes; give the output of tlt bench forward "
+                  "--as tree,sequences");
+  return costs;
+}
+
+}  // namespace tlt::simulate

@@ -1,0 +1,93 @@
+// SimulateOptions: what `tlt simulate` simulates. The names are verl's where verl has the option.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "simulate/devices.h"
+
+namespace tlt::simulate {
+
+struct SimulateOptions {
+  std::string device = "H100", model = "Qwen2.5-7B";
+  int64_t tensor_model_parallel_size = 1;
+  int64_t workers = 8;
+  int64_t total_training_steps = 10;
+  int64_t train_batch_size = 64;
+  int64_t n = 8;
+  int64_t prompt_length = 512;
+  int64_t max_response_length = 32768;
+  std::string lengths = "lognormal:2000,20000";
+  double length_correlation = 0.5;
+  int64_t max_num_seqs = 256;
+  int64_t max_num_batched_tokens = 8192;
+  double gpu_memory_utilization = 0.6;
+  int64_t ppo_max_token_len_per_gpu = 32768;
+  std::vector<std::string> ways = {"plain",         "tlt-base", "static",
+                                   "tlt-published", "tlt",      "tlt-early"};
+  double draft_acceptance = 0.8;
+  double drift = 0.05;
+  double suffix_acceptance = 0.64;
+  std::vector<double> acceptance_by_position = {1, 1, 1, 1};
+  double reward_seconds = 0;
+  double logprob_passes = 0;
+  double straggler_spread = 0;
+  int64_t stride = 8;
+  int64_t seed = 0;
+  std::string bench_forward;
+  CostConstants costs;
+
+  void visit(auto& v) {
+    const auto add = [&](auto& value, const char* name, const char* help) {
+      v(value, name, Affects::kResults, help);
+    };
+    add(device, "device", "A built-in device; tlt simulate --list names them.");
+    add(model, "model", "The shape of a built-in model; tlt simulate --list names them.");
+    add(tensor_model_parallel_size, "tensor_model_parallel_size", "Devices of a worker.");
+    add(workers, "workers", "Engines that share the prompts of a step (data parallel size).");
+    add(total_training_steps, "total_training_steps", "RL steps.");
+    add(train_batch_size, "train_batch_size", "Prompts of a step.");
+    add(n, "n", "Responses per prompt.");
+    add(prompt_length, "prompt_length", "Tokens of a prompt.");
+    add(max_response_length, "max_response_length", "Responses are cut off at these tokens.");
+    add(lengths, "lengths",
+        "Tokens of responses: lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:FILE (of a run) or "
+        "servegen:PATH (a trace's …-dataset.json, or a folder of them).");
+    add(length_correlation, "length_correlation",
+        "Correlation of the normal scores of lengths within a group, 0 to 1.");
+    add(max_num_seqs, "max_num_seqs", "Sequences that a worker decodes at a time.");
+    add(max_num_batched_tokens, "max_num_batched_tokens", "Token rows of a forward pass.");
+    add(gpu_memory_utilization, "gpu_memory_utilization",
+        "Share of the memory for weights and KV cache.");
+    add(ppo_max_token_len_per_gpu, "ppo_max_token_len_per_gpu", "Tokens of a pack in the update.");
+    add(ways, "ways", "Ways to compare: plain, tlt-base, static, tlt-published, tlt, tlt-early.");
+    add(draft_acceptance, "draft_acceptance",
+        "Acceptance rate of the draft model's first choice before the first step; 0: random "
+        "weights.");
+    add(drift, "drift", "Share of its training that a draft model loses with each policy update.");
+    add(suffix_acceptance, "suffix_acceptance", "Acceptance rate of suffix drafts.");
+    add(acceptance_by_position, "acceptance_by_position",
+        "Factors of the acceptance rates after 0, 512, 2K and 8K tokens of the response.");
+    add(reward_seconds, "reward_seconds", "Seconds from a response's end to its score.");
+    add(logprob_passes, "logprob_passes",
+        "Forward passes over all tokens before the update: old logprobs, reference (verl: 2, tlt: "
+        "0 "
+        "or 1).");
+    add(straggler_spread, "straggler_spread",
+        "Standard deviation of the logarithm of the workers' speeds.");
+    add(stride, "stride",
+        "Engine steps per simulated decision at most; 1: every engine step is simulated.");
+    add(seed, "seed", "Of lengths and draft tokens.");
+    add(bench_forward, "bench_forward",
+        "Lines of tlt bench forward: measured forward passes instead of the device's roofline.");
+    v.group("costs", costs);
+  }
+  // Throws InputError if a value is invalid or two contradict each other.
+  void check() const;
+};
+
+}  // namespace tlt::simulate

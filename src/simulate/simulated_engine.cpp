@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/simulated_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace tlt::simulate {
+namespace {
+
+constexpr double kDone = 1e-6;  // tokens; sums of fractions are not exact
+// A tuner that knows nothing learns from each step: after this many the stride grows by one.
+constexpr int64_t kExactDecisions = 32;
+// With a longer stride it learns from every n-th decision, as often as if each were so long.
+constexpr int64_t kLearnedStride = 8;
+constexpr int64_t kTunerRows = 2048;
+const drafter::Calibration kTrue;               // the trees have the true probabilities
+constexpr uint32_t kDraftStream = 0x51u << 24;  // a prompt id that no workload has
+
+// Suffix drafts are chains: they continue one earlier occurrence.
+drafter::Strategy strategy_of(const speculation::Arm& arm) {
+  if (arm.kind != "suffix") return arm.strategy;
+  return {arm.strategy.depth, 1, std::min(arm.strategy.verify, arm.strategy.depth + 1)};
+}
+
+}  // namespace
+
+SimulatedEngine::SimulatedEngine(const Setup& setup)
+    : setup_(setup),
+      prompt_share_(static_cast<double>(setup.options.prompt_length) /
+                    static_cast<double>(setup.options.n)) {
+  if (!setup.way.drafters.empty() && !setup.way.fixed)
+    tuner_ = std::make_unique<speculation::Tuner>(
+        setup.way.tuning,
+        speculation::Tuner::Setup{
+            .kinds = setup.way.drafters,
+            .costs = setup.table,
+            .max_rows = std::min(kTunerRows, setup.options.max_num_batched_tokens),
+            .seed = static_cast<uint64_t>(setup.options.seed)});
+}
+
+double SimulatedEngine::kv_of(const SimulatedSequence& sequence) const {
+  return prompt_share_ + sequence.generated;
+}
+
+void SimulatedEngine::submit(std::vector<SimulatedSequence> sequences) {
+  for (SimulatedSequence& sequence : sequences) waiting_.push_back(sequence);
+}
+
+std::vector<SimulatedSequence> SimulatedEngine::take_unfinished() {
+  std::vector<SimulatedSequence> all = std::exchange(running_, {});
+  all.insert(all.end(), waiting_.begin(), waiting_.end());
+  waiting_.clear();
+  kv_tokens_ = 0;
+  return all;
+}
+
+int64_t SimulatedEngine::free_slots() const {
+  return waiting_.empty() ? setup_.options.max_num_seqs - std::ssize(running_) : 0;
+}
+
+cluster::WorkerLoad SimulatedEngine::load() {
+  cluster::WorkerLoad load{.sequences = unfinished()};
+  double tokens = 0, most = 0;
+  const auto count = [&](const SimulatedSequence& it) {
+    tokens += static_cast<double>(setup_.options.prompt_length) + it.generated;
+    most = std::max(most, static_cast<double>(setup_.options.max_response_length) - it.generated);
+  };
+  std::ranges::for_each(running_, count);
+  std::ranges::for_each(waiting_, count);
+  load.tokens = std::llround(tokens);
+  load.remaining = std::llround(most);
+  if (tuner_ && !running_.empty()) {
+    decoding_.clear();
+    for (SimulatedSequence& it : running_) decoding_.push_back(&it);
+    load.room = tuner_->spare_capacity(tuner_load());
+  }
+  return load;
+}
+
+void SimulatedEngine::admit() {
+  while (!waiting_.empty() && std::ssize(running_) < setup_.options.max_num_seqs) {
+    const double kv = kv_of(waiting_.front());
+    if (!running_.empty() && kv_tokens_ + kv > static_cast<double>(setup_.kv_tokens)) return;
+    kv_tokens_ += kv;
+    running_.push_back(waiting_.front());
+    waiting_.pop_front();
+  }
+}
+
+double SimulatedEngine::step() {
+  admit();
+  if (running_.empty()) return 0;
+  decoding_.clear();
+  double to_prefill = 0;
+  for (SimulatedSequence& it : running_)
+    if (it.to_prefill > 0)
+      to_prefill += it.to_prefill;
+    else
+      decoding_.push_back(&it);
+  const double rows =
+      static_cast<double>(setup_.options.max_num_batched_tokens - std::ssize(decoding_));
+  double seconds = to_prefill > 0 ? prefill(std::min(to_prefill, std::max(rows, 1.0))) : 0;
+  if (decoding_.empty())
+    ++counters_.steps;
+  else
+    seconds = decode(to_prefill > 0, seconds);
+  seconds *= setup_.slowness;
+  counters_.seconds += seconds;
+  preempt();
+  return seconds;
+}
+
+double SimulatedEngine::prefill(double rows) {
+  counters_.prefilled += rows;
+  const double seconds = setup_.costs.prefill(rows);
+  for (SimulatedSequence& it : running_) {
+    const double part = std::min(it.to_prefill, rows);
+    it.to_prefill -= part;
+    rows -= part;
+  }
+  // A pass of its own also reads the weights.
+  return seconds + (decoding_.empty() ? setup_.costs.forward(1, 1, 0) : 0);
+}
+
+speculation::Load SimulatedEngine::tuner_load() const {
+  double context = 0;
+  speculation::Load load(std::ssize(decoding_));
+  load.positions = {};
+  for (const SimulatedSequence* it : decoding_) {
+    context += static_cast<double>(setup_.options.prompt_length) + it->generated;
+    ++load.positions[speculation::position_bucket(static_cast<int64_t>(it->generated))];
+  }
+  load.context = context / static_cast<double>(load.batch);
+  return load;
+}
+
+speculation::Arm SimulatedEngine::choose(const speculation::Load& load) {
+  if (tuner_) return tuner_->choose(load);
+  return setup_.way.fixed ? speculation::Arm{setup_.way.drafters.front(), *setup_.way.fixed}
+                          : speculation::Arm{};
+}
+
+void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load& load) {
+  drafts_.clear();
+  if (arm.is_off()) return;
+  size_t count = decoding_.size();
+  if (tuner_ && tuner_->is_exploration())
+    count = std::min(count, static_cast<size_t>(speculation::kExplorationSequences));
+  const bool has_model = arm.kind == "eagle";
+  const double rate = has_model ? draft_acceptance_ : setup_.options.suffix_acceptance;
+  tree_pointers_.clear();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t position =
+        speculation::position_bucket(static_cast<int64_t>(decoding_[i]->generated));
+    const double acceptance = rate * setup_.options.acceptance_by_position[position];
+    const LikelyTree& tree = setup_.trees.find(strategy_of(arm), acceptance);
+    drafts_.push_back({&tree, acceptance, tree.tree.size()});
+    tree_pointers_.push_back(&tree.tree);
+  }
+  if (!tuner_ || tuner_->tokens_per_second() <= 0) return;
+  const BudgetKey key{arm, load.positions, count, rate};
+  if (key != budget_key_) split_budget(load);
+  budget_key_ = key;
+  for (size_t i = 0; i < count; ++i) drafts_[i].nodes = keep_[i];
+}
+
+void SimulatedEngine::split_budget(const speculation::Load& load) {
+  keep_.resize(tree_pointers_.size());
+  budget_.split({.trees = tree_pointers_,
+                 .sequences = load.batch,
+                 .calibration = kTrue,
+                 .costs = setup_.table,
+                 .tokens_per_second = tuner_->tokens_per_second(),
+                 .context = load.context,
+                 .max_rows = std::max(kTunerRows, load.batch)},
+                keep_);
+}
+
+double SimulatedEngine::tokens_of(size_t decoding) const {
+  return decoding < drafts_.size()
+             ? drafts_[decoding].tree->tokens[static_cast<size_t>(drafts_[decoding].nodes)]
+             : 1;
+}
+
+// Until the first sequence ends or the KV cache is full. Without a choice to make, any number.
+int64_t SimulatedEngine::stride(bool has_prompt_rows) const {
+  if (has_prompt_rows || (tuner_ && tuner_->is_exploration())) return 1;
+  const int64_t most = std::min(setup_.options.stride, 1 + decisions_ / kExactDecisions);
+  double steps = tuner_ ? static_cast<double>(most) : 1e9, tokens = 0;
+  for (size_t i = 0; i < decoding_.size(); ++i) {
+    steps = std::min(steps, decoding_[i]->left() / tokens_of(i));
+    tokens += tokens_of(i);
+  }
+  steps = std::min(steps, (static_cast<double>(setup_.kv_tokens) - kv_tokens_) / tokens);
+  return std::max<int64_t>(1, std::llround(std::floor(steps + kDone)));
+}
+
+double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
+  speculation::Load load = tuner_load();
+  const speculation::Arm arm = choose(load);
+  draft(arm, load);
+  const int64_t steps = stride(has_prompt_rows);
+  const auto count = static_cast<double>(decoding_.size());
+  double nodes = 0, tokens = 0, drafted_tokens = 0;
+  for (size_t i = 0; i < decoding_.size(); ++i) {
+    tokens += tokens_of(i);
+    if (i >= drafts_.size()) continue;
+    nodes += drafts_[i].nodes;
+    drafted_tokens += tokens_of(i);
+  }
+  // The context in the middle of the steps.
+  load.context += static_cast<double>(steps - 1) / 2 * tokens / count;
+  const double drafting =
+      drafts_.empty() ? 0
+                      : setup_.costs.drafting(strategy_of(arm), static_cast<double>(drafts_.size()),
+                                              arm.kind == "eagle");
+  const double seconds =
+      setup_.costs.forward(count + nodes, count, load.context) + drafting + prompt_seconds;
+  ++decisions_;
+  const int64_t interval = std::max<int64_t>(1, steps / kLearnedStride);
+  if (tuner_ && (tuner_->is_exploration() || decisions_ % interval == 0))
+    learn(arm, {.batch = load.batch,
+                .context = load.context,
+                .trees = {},
+                .seconds = seconds * setup_.slowness,
+                .draft_seconds = drafting * setup_.slowness,
+                .has_prompt_rows = has_prompt_rows});
+  const auto repeats = static_cast<double>(steps);
+  for (size_t i = 0; i < decoding_.size(); ++i) {
+    const double more = std::min(repeats * tokens_of(i), decoding_[i]->left());
+    decoding_[i]->generated += more;
+    kv_tokens_ += more;
+    counters_.tokens += more;
+  }
+  counters_.steps += steps;
+  counters_.speculative_steps += drafts_.empty() ? 0 : steps;
+  counters_.draft_model_steps += drafts_.empty() || arm.kind != "eagle" ? 0 : steps;
+  counters_.sequence_steps += repeats * count;
+  counters_.speculative_sequence_steps += repeats * static_cast<double>(drafts_.size());
+  counters_.speculative_tokens += repeats * drafted_tokens;
+  counters_.peak_kv_tokens = std::max(counters_.peak_kv_tokens, kv_tokens_);
+  std::erase_if(running_, [&](const SimulatedSequence& it) {
+    if (it.left() > kDone) return false;
+    kv_tokens_ -= kv_of(it);
+    finished_.push_back(it);
+    return true;
+  });
+  return seconds * repeats;
+}
+
+void SimulatedEngine::learn(const speculation::Arm& arm, speculation::StepOutcome outcome) {
+  verified_.clear();
+  outcome.tokens = outcome.batch;
+  for (size_t i = 0; i < drafts_.size(); ++i) {
+    const Draft& it = drafts_[i];
+    const int32_t accepted =
+        it.tree->sample(it.nodes, it.acceptance, [this] { return next_uniform(); });
+    verified_.push_back(
+        {.nodes = std::span(it.tree->tree.nodes()).first(static_cast<size_t>(it.nodes)),
+         .accepted = accepted,
+         .position = static_cast<int64_t>(decoding_[i]->generated)});
+    outcome.tokens += verified_.back().accepted_depth();
+  }
+  outcome.trees = verified_;
+  tuner_->record(arm, outcome);
+}
+
+void SimulatedEngine::preempt() {
+  while (std::ssize(running_) > 1 && kv_tokens_ > static_cast<double>(setup_.kv_tokens)) {
+    SimulatedSequence youngest = running_.back();
+    running_.pop_back();
+    kv_tokens_ -= kv_of(youngest);
+    youngest.to_prefill = static_cast<double>(setup_.options.prompt_length) + youngest.generated;
+    waiting_.push_front(youngest);
+    ++counters_.preemptions;
+  }
+}
+
+double SimulatedEngine::next_uniform() {
+  return uniform(static_cast<uint64_t>(setup_.options.seed),
+                 {.step = static_cast<uint32_t>(setup_.worker),
+                  .prompt = kDraftStream,
+                  .position = uniforms_++});
+}
+
+}  // namespace tlt::simulate

@@ -1,0 +1,145 @@
+// SimulatedEngine: one worker's engine in virtual time: continuous batching with chunked prefill, a
+// KV cache that can run full, and speculation as the product's tuner decides.
+//
+// First come, first served, as rollout/scheduler.h: the youngest sequence is preempted when the KV
+// cache is full and computed again later. A step stands for up to `stride` engine steps with the
+// same sequences and the same choice of the tuner (fewer while the tuner is new). Sequences get the
+// expected number of tokens of their trees, so their progress is a fraction, and the tuner learns
+// from sampled trees.
+//
+// Simplified   the prompt is computed by the first sample of a group, and each sample has an n-th
+//              of its KV cache; pages are not counted; the draft model's prefill takes no time.
+//
+// Owns       its sequences, its tuner.
+// Borrows    cost model, draft trees.
+// Threading  one thread.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cluster/messages.h"
+#include "simulate/acceptance.h"
+#include "simulate/cost_model.h"
+#include "simulate/simulate_options.h"
+#include "simulate/ways.h"
+#include "speculation/row_budget.h"
+#include "speculation/tuner.h"
+
+namespace tlt::simulate {
+
+struct SimulatedSequence {
+  int64_t group = 0;
+  double length = 0;  // tokens that it will have
+  double generated = 0;
+  double to_prefill = 0;  // tokens without KV cache
+
+  double left() const { return length - generated; }
+};
+
+struct EngineCounters {
+  double seconds = 0;
+  int64_t steps = 0, speculative_steps = 0, draft_model_steps = 0;
+  double tokens = 0, prefilled = 0;
+  double sequence_steps = 0, speculative_sequence_steps = 0, speculative_tokens = 0;
+  int64_t preemptions = 0;
+  double peak_kv_tokens = 0;
+
+  void visit(auto&& v) {
+    v(seconds), v(steps), v(speculative_steps), v(draft_model_steps), v(tokens), v(prefilled),
+        v(sequence_steps), v(speculative_sequence_steps), v(speculative_tokens), v(preemptions);
+  }
+};
+
+class SimulatedEngine {
+ public:
+  struct Setup {
+    const SimulateOptions& options;
+    const Way& way;
+    const CostModel& costs;
+    const speculation::CostTable& table;  // for the tuner
+    DraftTrees& trees;
+    int64_t worker = 0;
+    int64_t kv_tokens = 0;
+    double slowness = 1;  // factor of all times
+  };
+  explicit SimulatedEngine(const Setup& setup);
+
+  // A group's sequences, or migrated ones.
+  void submit(std::vector<SimulatedSequence> sequences);
+  // Runs engine steps; returns their seconds. 0: there is nothing to do.
+  double step();
+  std::vector<SimulatedSequence> take_finished() { return std::exchange(finished_, {}); }
+  std::vector<SimulatedSequence> take_unfinished();
+
+  // Sequences that could start with the next step; 0 while one waits.
+  int64_t free_slots() const;
+  int64_t unfinished() const { return std::ssize(running_) + std::ssize(waiting_); }
+  // What the worker reports to the coordinator.
+  cluster::WorkerLoad load();
+
+  void set_draft_acceptance(double acceptance) { draft_acceptance_ = acceptance; }
+  void new_weights() {
+    if (tuner_) tuner_->new_weights();
+  }
+  EngineCounters take_counters() { return std::exchange(counters_, {}); }
+
+ private:
+  struct Draft {
+    const LikelyTree* tree = nullptr;
+    double acceptance = 0;
+    int32_t nodes = 0;  // after the row budget
+  };
+
+  // While these are the same, so are the trees and nearly so what the row budget keeps of them.
+  struct BudgetKey {
+    speculation::Arm arm = {};
+    std::array<int64_t, speculation::kPositions> positions = {};
+    size_t trees = 0;
+    double rate = 0;
+    bool operator==(const BudgetKey&) const = default;
+  };
+
+  void admit();
+  double prefill(double rows);
+  double decode(bool has_prompt_rows, double prompt_seconds);
+  speculation::Load tuner_load() const;
+  speculation::Arm choose(const speculation::Load& load);
+  void draft(const speculation::Arm& arm, const speculation::Load& load);
+  void split_budget(const speculation::Load& load);
+  int64_t stride(bool has_prompt_rows) const;
+  double tokens_of(size_t decoding) const;  // a step gives the sequence
+  void learn(const speculation::Arm& arm, speculation::StepOutcome outcome);
+  void preempt();
+  double kv_of(const SimulatedSequence& sequence) const;
+  double next_uniform();
+
+  const Setup setup_;
+  const double prompt_share_;                  // KV tokens of the prompt for each sample
+  std::unique_ptr<speculation::Tuner> tuner_;  // null: plain or fixed
+  speculation::RowBudget budget_;
+  BudgetKey budget_key_;       // of the last split …
+  std::vector<int32_t> keep_;  // … and its result: nodes of each tree
+  double draft_acceptance_ = 0;
+  uint32_t uniforms_ = 0;
+  int64_t decisions_ = 0;
+
+  std::vector<SimulatedSequence> running_;  // oldest first
+  std::deque<SimulatedSequence> waiting_;   // all younger
+  std::vector<SimulatedSequence> finished_;
+  double kv_tokens_ = 0;  // of running_
+  EngineCounters counters_;
+  // Scratch of decode(): the sequences that decode, and their draft trees (fewer or as many).
+  std::vector<SimulatedSequence*> decoding_;
+  std::vector<Draft> drafts_;
+  std::vector<drafter::VerifiedTree> verified_;
+  std::vector<const drafter::DraftTree*> tree_pointers_;
+};
+
+}  // namespace tlt::simulate

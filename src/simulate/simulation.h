@@ -1,0 +1,136 @@
+// Simulation: RL steps of N workers in virtual time.
+//
+// Who rolls out which group, migration and promotion to training are decided by the product's
+// cluster::Coordinator and cluster::WorkerProtocol, whose messages arrive at once here; drafters
+// and strategies by speculation::Tuner; when to train by drafter_training::DriftTrigger; what an
+// idle worker does first by rl::gradients_first; who computes which pack by train::plan_packs and
+// train::assign_packs. The loop of a worker is that of rl/rollout_phase.cpp.
+//
+//   rollouts until the last response | reward | exchange | logprob passes | update | weights
+//
+// Idle work changes nothing that others see, so it is computed when the idle time has ended.
+// Draft models that idle workers trained are averaged: their tokens count in sum.
+//
+// Owns       all of the above, for one way.
+// Threading  one thread.
+// Invariant  rollout seconds x workers == decoding + idle seconds of all workers; idle == draft
+//            training + gradients + lost.
+//
+//   Simulation simulation(options, find_way("tlt"));
+//   while (!simulation.is_done()) steps.push_back(simulation.run_step());
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "cluster/coordinator.h"
+#include "cluster/worker_protocol.h"
+#include "drafter_training/drift_trigger.h"
+#include "simulate/simulate_options.h"
+#include "simulate/simulated_engine.h"
+#include "simulate/ways.h"
+#include "simulate/workload.h"
+
+namespace tlt::simulate {
+
+struct StepReport {
+  double seconds = 0;
+  // Of them:
+  double rollout = 0, reward = 0, exchange = 0, logprobs = 0, update = 0, draft_gap = 0, sync = 0;
+  // Of all workers together, in the rollouts:
+  double decoding = 0, idle = 0, draft_training = 0, gradients = 0;
+  int64_t responses = 0, truncated = 0, migrated = 0;
+  double tokens = 0;
+  double trained_tokens = 0;    // by the draft model
+  double draft_acceptance = 0;  // its rate at the beginning
+  EngineCounters engines;       // in sum
+
+  // Tokens per sequence and engine step that drafted for it.
+  double acceptance_length() const;
+};
+
+class Simulation {
+ public:
+  // An activity of a worker in virtual time: "decode", "idle" …
+  using Observer = std::function<void(int64_t worker, const char* lane, double start, double end)>;
+
+  // InputError: options that contradict each other; a model that does not fit.
+  Simulation(const SimulateOptions& options, const Way& way, Observer observer = {});
+
+  bool is_done() const { return step_ == options_.total_training_steps; }
+  StepReport run_step();
+
+ private:
+  struct Worker {
+    std::unique_ptr<SimulatedEngine> engine;
+    cluster::WorkerProtocol protocol;
+    double slowness = 1;
+    bool is_idle = false, is_awake = false;  // awake: in the queue of wake-ups
+    double idle_since = 0, may_train_since = -1;
+    int64_t taken = 0;                           // groups in this step
+    std::map<int64_t, int64_t> unfinished = {};  // group or migration -> sequences
+    std::map<int64_t, int64_t> source_of = {};   // group -> group or migration
+    std::vector<int64_t> whole_groups = {};  // finished here, in this step; gradients not computed
+    double reported_sequences = 0;
+    int64_t steps_since_report = 0;
+    double decoding = 0, idle = 0, draft_training = 0, gradients = 0;
+  };
+  struct WakeUp {
+    double at = 0;
+    int64_t order = 0;
+    int64_t worker = 0;
+    bool operator>(const WakeUp& other) const {
+      return std::pair(at, order) > std::pair(other.at, other.order);
+    }
+  };
+
+  void begin_rollouts();
+  void wake(int64_t index);
+  void wake_at(int64_t index, double at);
+  void collect(Worker& worker);
+  void take_groups(Worker& worker);
+  void start_group(Worker& worker, int64_t group);
+  void migrate_or_report(Worker& worker);
+  void exchange_messages();
+  void account_idle(int64_t index);
+  double compute_gradients(Worker& worker, double seconds, double now);
+  bool prefers_gradients() const;
+  std::vector<double> pack_costs(int64_t group) const;
+  double update_seconds();
+  void train_draft_model(StepReport& report);
+  double time(const char* lane, double seconds);  // of a phase in which all workers take part
+
+  const SimulateOptions options_;
+  const Way& way_;
+  const Observer observer_;
+  const Workload workload_;
+  const CostModel costs_;
+  DraftTrees trees_;
+  const speculation::CostTable table_;
+  cluster::Coordinator coordinator_;
+  std::vector<Worker> workers_;
+
+  int64_t step_ = 0;
+  double now_ = 0, rollout_began_ = 0;
+  std::priority_queue<WakeUp, std::vector<WakeUp>, std::greater<>> wake_ups_;
+  int64_t orders_ = 0;
+  std::vector<cluster::Event> outbox_;                      // to the coordinator
+  std::vector<std::vector<SimulatedSequence>> migrations_;  // of the step
+  std::vector<double> finished_at_;                         // [group]; of its last response
+  std::vector<double> gradients_done_;  // [group] seconds of its update that idle workers computed
+  StepReport report_;
+
+  bool trains_ = false;  // in this step
+  drafter_training::DriftTrigger trigger_;
+  double draft_tokens_ = 0;  // that the draft model is trained on, less what drift took
+  double draft_model_share_ = 0;
+};
+
+}  // namespace tlt::simulate

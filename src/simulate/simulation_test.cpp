@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/simulation.h"
+
+#include <gmock/gmock.h>
+
+#include "base/check.h"
+
+namespace tlt::simulate {
+namespace {
+
+// Small enough for a test, with a long tail.
+SimulateOptions small() {
+  SimulateOptions options;
+  options.workers = 4;
+  options.train_batch_size = 16;
+  options.n = 8;
+  options.total_training_steps = 2;
+  options.max_response_length = 8192;
+  options.lengths = "lognormal:800,8000";
+  return options;
+}
+
+std::vector<StepReport> run(const SimulateOptions& options, const std::string& way) {
+  Simulation simulation(options, find_way(way));
+  std::vector<StepReport> steps;
+  while (!simulation.is_done()) steps.push_back(simulation.run_step());
+  return steps;
+}
+
+double rollout_seconds(const SimulateOptions& options, const std::string& way) {
+  double seconds = 0;
+  for (const StepReport& step : run(options, way)) seconds += step.rollout;
+  return seconds;
+}
+
+double step_seconds(const SimulateOptions& options, const std::string& way) {
+  double seconds = 0;
+  for (const StepReport& step : run(options, way)) seconds += step.seconds;
+  return seconds;
+}
+
+TEST(SimulationTest, EveryTokenOnceAndEverySecondAccountedFor) {
+  for (const bool is_tight : {false, true}) {
+    SimulateOptions options = small();
+    options.straggler_spread = 0.2;
+    options.reward_seconds = 0.5;
+    // 15.2 GB of weights and 0.8 GB of KV cache: 13,000 tokens.
+    if (is_tight) options.gpu_memory_utilization = 0.2;
+    const Workload workload(options);
+    for (const Way& way : ways()) {
+      int64_t step = 0, preemptions = 0;
+      for (const StepReport& report : run(options, way.name)) {
+        double tokens = 0;
+        for (int64_t group = 0; group < options.train_batch_size; ++group)
+          for (int64_t i = 0; i < options.n; ++i)
+            tokens += static_cast<double>(workload.length(step, group, i));
+        ++step;
+        const std::string place = way.name + ", step " + std::to_string(step);
+        EXPECT_EQ(report.responses, 128) << place;
+        EXPECT_EQ(report.tokens, tokens) << place;
+        EXPECT_NEAR(report.engines.tokens / tokens, 1, 1e-6) << place;
+        EXPECT_NEAR((report.decoding + report.idle) / (4 * report.rollout), 1, 1e-6) << place;
+        EXPECT_NEAR(report.engines.seconds / report.decoding, 1, 1e-9) << place;
+        EXPECT_LE(report.draft_training + report.gradients, report.idle * (1 + 1e-9)) << place;
+        EXPECT_NEAR(report.rollout + report.reward + report.exchange + report.logprobs +
+                        report.update + report.draft_gap + report.sync,
+                    report.seconds, 1e-6 * report.seconds)
+            << place;
+        preemptions += report.engines.preemptions;
+      }
+      EXPECT_EQ(preemptions > 0, is_tight) << way.name;
+    }
+  }
+}
+
+TEST(SimulationTest, TimelineCoversEachWorkerOnce) {
+  const SimulateOptions options = small();
+  std::map<int64_t, double> end;
+  Simulation simulation(options, find_way("tlt-early"),
+                        [&](int64_t worker, const char* lane, double from, double to) {
+                          EXPECT_NEAR(from, end[worker], 1e-6) << lane << " of worker " << worker;
+                          EXPECT_GT(to, from);
+                          end[worker] = to;
+                        });
+  double seconds = 0;
+  while (!simulation.is_done()) seconds += simulation.run_step().seconds;
+  for (const auto& [worker, last] : end) EXPECT_NEAR(last, seconds, 1e-6) << worker;
+  EXPECT_EQ(std::ssize(end), options.workers);
+}
+
+// One sequence, no prompt to speak of: the sum of its passes.
+TEST(SimulationTest, OneSequenceTakesItsForwardPasses) {
+  SimulateOptions options = small();
+  options.workers = options.train_batch_size = options.n = options.prompt_length = 1;
+  options.total_training_steps = 1;
+  options.max_response_length = 100;
+  options.lengths = "pareto:1000,1000";
+  const StepReport report = run(options, "plain").at(0);
+  const CostModel costs({.device = find_device("H100"), .model = find_model("Qwen2.5-7B")});
+  // The prompt takes a pass of its own; then 100 passes after 1 … 100 tokens.
+  double seconds = costs.prefill(1) + costs.forward(1, 1, 0);
+  for (int i = 1; i <= 100; ++i) seconds += costs.forward(1, 1, i);
+  EXPECT_NEAR(report.rollout, seconds, 1e-9 * seconds);
+  EXPECT_EQ(report.engines.steps, 101);
+  EXPECT_EQ(report.truncated, 1);
+}
+
+// Tokens of chains of one draft token at acceptance a: 1 + a for each pass.
+TEST(SimulationTest, StaticSpeedupOfOneSequenceIsTheClosedForm) {
+  SimulateOptions options = small();
+  options.workers = options.train_batch_size = options.n = 1;
+  options.total_training_steps = 1;
+  options.lengths = "pareto:8000,8000";
+  const StepReport plain = run(options, "plain").at(0), fast = run(options, "static").at(0);
+  const CostModel costs({.device = find_device("H100"), .model = find_model("Qwen2.5-7B")});
+  DraftTrees trees;
+  const drafter::Strategy strategy{8, 4, 48};
+  const double tokens = trees.find(strategy, options.draft_acceptance).tokens.back();
+  const double context = 4000 + 512;
+  const double expected = tokens * costs.forward(1, 1, context) /
+                          (costs.forward(48, 1, context) + costs.drafting(strategy, 1, true));
+  EXPECT_NEAR(plain.rollout / fast.rollout, expected, 0.01 * expected);
+  EXPECT_NEAR(fast.acceptance_length(), tokens, 1e-9);
+}
+
+// M/D/1-like: deterministic service. With one slot per worker and lengths of equal size, groups of
+// one are served one after the other.
+TEST(SimulationTest, QueueOfEqualRequestsIsServedInRounds) {
+  SimulateOptions options = small();
+  options.n = options.max_num_seqs = 1;
+  options.workers = 3;
+  options.train_batch_size = 7;
+  options.total_training_steps = 1;
+  options.lengths = "pareto:500,500";
+  const StepReport report = run(options, "plain").at(0);
+  EXPECT_NEAR(report.decoding / 7 * 3, report.rollout, 1e-6);  // 7 requests, 3 rounds
+  EXPECT_NEAR(report.idle / 2 * 3, report.rollout, 1e-6);      // two workers miss the last one
+}
+
+TEST(SimulationTest, SpeedupsFollowAmdahl) {
+  SimulateOptions options = small();
+  options.lengths = "lognormal:800,8000";
+  const StepReport plain = run(options, "plain").at(0), fast = run(options, "static").at(0);
+  const double share = plain.rollout / plain.seconds, rollout = plain.rollout / fast.rollout;
+  EXPECT_NEAR(plain.seconds / fast.seconds, 1 / (1 - share + share / rollout), 0.01);
+}
+
+TEST(SimulationTest, SameSeedSameResult) {
+  SimulateOptions options = small();
+  for (const char* way : {"tlt-published", "tlt-early"}) {
+    const auto one = run(options, way), other = run(options, way);
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i].seconds, other[i].seconds) << way;
+  }
+  const double before = rollout_seconds(options, "plain");
+  options.seed = 1;
+  EXPECT_NE(rollout_seconds(options, "plain"), before);
+}
+
+TEST(SimulationTest, MoreOfAResourceIsNeverSlower) {
+  SimulateOptions options = small();
+  const double base = step_seconds(options, "plain");
+  options.device = "H200";  // more bandwidth
+  EXPECT_LT(step_seconds(options, "plain"), base);
+  options = small();
+  options.workers = 8;
+  EXPECT_LT(step_seconds(options, "plain"), base);
+  options = small();
+  options.costs.train_efficiency = 0.8;
+  EXPECT_LT(step_seconds(options, "plain"), base);
+  options = small();
+  options.max_response_length = 4096;
+  EXPECT_LT(step_seconds(options, "plain"), base);
+  double slower = 0;
+  for (const double acceptance : {0.9, 0.8, 0.6, 0.3}) {
+    options = small();
+    options.draft_acceptance = acceptance;
+    const double seconds = rollout_seconds(options, "static");
+    EXPECT_GT(seconds, slower) << acceptance;
+    slower = seconds;
+  }
+}
+
+// In the limit of infinitely fast reading, a token row costs its arithmetic: speculation loses.
+TEST(SimulationTest, SpeculationDoesNotPayAboveTheRidge) {
+  SimulateOptions options = small();
+  options.workers = 1;
+  options.train_batch_size = 8;
+  options.lengths = "pareto:1000,1000";  // no tail
+  options.device = "H20";
+  options.costs = {.memory_efficiency = 2,
+                   .context_efficiency = 2,
+                   .compute_efficiency = 0.1,
+                   .layer_seconds = 0,
+                   .level_seconds = 0,
+                   .cycle_seconds = 0};
+  const double plain = rollout_seconds(options, "plain");
+  EXPECT_GT(rollout_seconds(options, "static"), 1.5 * plain);
+  EXPECT_LT(rollout_seconds(options, "tlt"), 1.05 * plain);  // the tuner finds it out
+}
+
+TEST(SimulationTest, FullSystemIsFasterWhereThereIsATail) {
+  SimulateOptions options = small();
+  options.total_training_steps = 8;
+  const double plain = rollout_seconds(options, "plain"), full = rollout_seconds(options, "tlt");
+  EXPECT_LT(full, plain / 1.3);
+  options.draft_acceptance = 0.92;  // more training hardly helps: gradients are worth more
+  EXPECT_LT(step_seconds(options, "tlt-early"), 0.97 * step_seconds(options, "tlt"));
+  int64_t migrated = 0;
+  for (const StepReport& step : run(options, "tlt")) migrated += step.migrated;
+  EXPECT_GT(migrated, 0);
+}
+
+TEST(SimulationTest, StrideHardlyChangesTheResult) {
+  SimulateOptions options = small();
+  options.workers = 2;
+  options.train_batch_size = 4;
+  for (const char* way : {"tlt-published", "tlt"}) {
+    options.stride = 1;
+    const double exact = rollout_seconds(options, way);
+    options.stride = 8;
+    EXPECT_NEAR(rollout_seconds(options, way) / exact, 1, 0.04) << way;
+  }
+}
+
+TEST(SimulationTest, IdleWorkersTrainADraftModelFromRandomWeights) {
+  SimulateOptions options = small();
+  options.total_training_steps = 12;
+  options.draft_acceptance = 0;
+  const auto steps = run(options, "tlt");
+  EXPECT_EQ(steps.front().draft_acceptance, 0);
+  EXPECT_GT(steps.back().draft_acceptance, 0.5);
+  options.drift = 1;  // each update undoes it
+  EXPECT_EQ(run(options, "tlt").back().draft_acceptance, 0);
+}
+
+TEST(SimulationTest, ASingleWorkerTrainsAfterItsRollouts) {
+  SimulateOptions options = small();
+  options.workers = 1;
+  options.draft_acceptance = 0;
+  const auto steps = run(options, "tlt");
+  EXPECT_NEAR(steps[0].draft_gap, 0.05 * steps[0].rollout, 1e-9);
+  EXPECT_GT(steps[1].draft_acceptance, 0);
+}
+
+TEST(SimulationTest, ContradictionsAreInputErrors) {
+  SimulateOptions options = small();
+  options.max_num_batched_tokens = 100;
+  EXPECT_THROW(Simulation(options, find_way("plain")), InputError);
+  options = small();
+  options.device = "RTX3090";
+  options.model = "Llama-70B";
+  EXPECT_THROW(Simulation(options, find_way("plain")), InputError);
+  EXPECT_THROW(find_way("fastest"), InputError);
+}
+
+}  // namespace
+}  // namespace tlt::simulate

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/workload.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "base/check.h"
+#include "base/json_lines.h"
+#include "base/random.h"
+#include "data/length_trace.h"
+
+namespace tlt::simulate {
+namespace {
+
+constexpr double kScoreOfP99 = 2.3263478740408408;
+constexpr int kQuantiles = 10000;
+constexpr uint32_t kOfGroup = 1u << 31;  // in place of a sample
+
+double normal(uint64_t seed, const RandomCounter& counter) {
+  RandomCounter second = counter;
+  ++second.position;
+  return std::sqrt(-2 * std::log1p(-uniform(seed, counter))) *
+         std::cos(2 * std::numbers::pi * uniform(seed, second));
+}
+
+// The share of a normal distribution above the score.
+double share_above(double score) { return 0.5 * std::erfc(score / std::numbers::sqrt2); }
+
+std::vector<double> read_rollouts(const std::string& path) {
+  std::vector<double> lengths;
+  JsonLinesReader reader(path);
+  for (nlohmann::json row; reader.try_next(row);) {
+    const bool is_good = row.is_object() && row.contains("response_tokens") &&
+                         row["response_tokens"].is_number_integer() && row["response_tokens"] > 0;
+    TLT_CHECK_INPUT(is_good, reader.place(),
+                    ": no response_tokens above 0; give a file of a run's folder rollouts/");
+    lengths.push_back(row["response_tokens"].get<double>());
+  }
+  TLT_CHECK_INPUT(!lengths.empty(), path,
+                  ": no responses; give a file of a run's folder rollouts/");
+  std::ranges::sort(lengths);
+  return lengths;
+}
+
+std::vector<double> read_trace(const std::string& path) {
+  const data::LengthTrace trace = data::LengthTrace::read(path);
+  std::vector<double> lengths;
+  for (int i = 0; i < kQuantiles; ++i)
+    lengths.push_back(static_cast<double>(trace.quantile((i + 0.5) / kQuantiles)));
+  return lengths;
+}
+
+}  // namespace
+
+Workload::Workload(const SimulateOptions& options)
+    : correlation_(options.length_correlation),
+      most_(options.max_response_length),
+      seed_(static_cast<uint64_t>(options.seed)) {
+  const std::string& text = options.lengths;
+  const size_t colon = std::min(text.find(':'), text.size());
+  const std::string kind = text.substr(0, colon),
+                    rest = text.substr(std::min(colon + 1, text.size()));
+  if (kind == "rollouts") {
+    table_ = read_rollouts(rest);
+  } else if (kind == "servegen") {
+    table_ = read_trace(rest);
+  } else {
+    TLT_CHECK_INPUT(kind == "lognormal" || kind == "pareto", "lengths is \"", text,
+                    "\"; give lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:FILE or "
+                    "servegen:PATH");
+    kind_ = kind == "pareto" ? Kind::kPareto : Kind::kLognormal;
+    read_parameters(rest);
+  }
+}
+
+void Workload::read_parameters(const std::string& text) {
+  double p99 = 0;
+  const char* const end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, median_);
+  const bool has_two = error == std::errc() && at != end && *at == ',';
+  if (has_two)
+    std::tie(at, error) = [&] {
+      const auto result = std::from_chars(at + 1, end, p99);
+      return std::pair(result.ptr, result.ec);
+    }();
+  TLT_CHECK_INPUT(
+      has_two && error == std::errc() && at == end && median_ >= 1 && p99 >= median_ && p99 <= 1e9,
+      "lengths has \"", text,
+      "\"; give the median and a 99th percentile that is not smaller, as 2000,20000");
+  const double ratio = std::log(p99 / median_);
+  // Pareto: quantile = scale x (1 - share)^(-shape), so p99 / median = 50^shape.
+  shape_ = kind_ == Kind::kLognormal ? ratio / kScoreOfP99 : ratio / std::log(50.0);
+}
+
+double Workload::at(double score) const {
+  switch (kind_) {
+    case Kind::kLognormal:
+      return median_ * std::exp(shape_ * score);
+    case Kind::kPareto:
+      return median_ * std::pow(2 * share_above(score), -shape_);
+    case Kind::kTable:
+      break;
+  }
+  const auto size = static_cast<double>(table_.size());
+  return table_[static_cast<size_t>(std::min((1 - share_above(score)) * size, size - 1))];
+}
+
+int64_t Workload::length(int64_t step, int64_t prompt, int64_t sample) const {
+  const auto score = [&](uint32_t of) {
+    return normal(seed_, {.step = static_cast<uint32_t>(step),
+                          .prompt = static_cast<uint32_t>(prompt),
+                          .sample = of});
+  };
+  const double z = std::sqrt(correlation_) * score(kOfGroup) +
+                   std::sqrt(1 - correlation_) * score(static_cast<uint32_t>(sample));
+  return std::clamp(std::llround(at(z)), 1LL, static_cast<long long>(most_));
+}
+
+}  // namespace tlt::simulate

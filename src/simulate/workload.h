@@ -1,0 +1,40 @@
+// Workload: how many tokens each response has.
+//
+// A response's length is a quantile of a distribution at a normal score; the scores of a group are
+// correlated. So all kinds of distributions have correlated groups, and a length depends only on
+// seed, step, prompt and sample: it is the same in every way to decode.
+//
+// Threading  constant after construction.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "simulate/simulate_options.h"
+
+namespace tlt::simulate {
+
+class Workload {
+ public:
+  // InputError: not one of the forms of SimulateOptions::lengths, or a file that cannot be used.
+  explicit Workload(const SimulateOptions& options);
+
+  // From 1 to max_response_length.
+  int64_t length(int64_t step, int64_t prompt, int64_t sample) const;
+
+ private:
+  enum class Kind { kLognormal, kPareto, kTable };
+  void read_parameters(const std::string& text);
+  double at(double score) const;  // the quantile at a normal score
+
+  const double correlation_;
+  const int64_t most_;
+  const uint64_t seed_;
+  Kind kind_ = Kind::kTable;
+  double median_ = 0, shape_ = 0;
+  std::vector<double> table_;  // quantiles at equal distances
+};
+
+}  // namespace tlt::simulate

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/workload.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "base/statistics.h"
+#include "tests/support/test_folder.h"
+
+namespace tlt::simulate {
+namespace {
+
+SimulateOptions with_lengths(const std::string& lengths) {
+  SimulateOptions options;
+  options.lengths = lengths;
+  options.max_response_length = 1'000'000;
+  options.length_correlation = 0;
+  return options;
+}
+
+std::vector<double> draw(const SimulateOptions& options, int64_t groups = 2500) {
+  const Workload workload(options);
+  std::vector<double> lengths;
+  for (int64_t group = 0; group < groups; ++group)
+    for (int64_t i = 0; i < 8; ++i)
+      lengths.push_back(static_cast<double>(workload.length(1, group, i)));
+  return lengths;
+}
+
+TEST(WorkloadTest, QuantilesAreTheGivenOnes) {
+  for (const char* kind : {"lognormal:2000,20000", "pareto:2000,20000"}) {
+    const auto lengths = draw(with_lengths(kind));
+    EXPECT_NEAR(median(lengths) / 2000, 1, 0.05) << kind;
+    EXPECT_NEAR(percentile(lengths, 0.99) / 20000, 1, 0.15) << kind;
+  }
+}
+
+TEST(WorkloadTest, LimitCutsOff) {
+  SimulateOptions options = with_lengths("lognormal:2000,20000");
+  options.max_response_length = 4096;
+  EXPECT_EQ(std::ranges::max(draw(options)), 4096);
+}
+
+TEST(WorkloadTest, GroupsAreCorrelated) {
+  SimulateOptions options = with_lengths("lognormal:2000,20000");
+  for (const double correlation : {0.0, 0.5, 1.0}) {
+    options.length_correlation = correlation;
+    const auto lengths = draw(options);
+    double products = 0, squares = 0;
+    for (size_t i = 0; i < lengths.size(); i += 8) {
+      const double one = std::log(lengths[i] / 2000), other = std::log(lengths[i + 1] / 2000);
+      products += one * other;
+      squares += (one * one + other * other) / 2;
+    }
+    EXPECT_NEAR(products / squares, correlation, 0.06);
+  }
+}
+
+TEST(WorkloadTest, RolloutsOfARunAndTraces) {
+  const TestFolder folder;
+  write_file_atomic(folder / "1.jsonl", R"({"response_tokens": 10}
+{"response_tokens": 30}
+)");
+  auto lengths = draw(with_lengths("rollouts:" + (folder / "1.jsonl")));
+  EXPECT_NEAR(std::ranges::count(lengths, 10) / 20000.0, 0.5, 0.02);
+  EXPECT_NEAR(std::ranges::count(lengths, 30) / 20000.0, 0.5, 0.02);
+  write_file_atomic(folder / "a-dataset.json", R"({"0": {"output_tokens": "{7: 1, 9: 3}"}})");
+  lengths = draw(with_lengths("servegen:" + (folder / "a-dataset.json")));
+  EXPECT_NEAR(std::ranges::count(lengths, 9) / 20000.0, 0.75, 0.02);
+}
+
+TEST(WorkloadTest, DamagedInputsAreNamed) {
+  const TestFolder folder;
+  write_file_atomic(folder / "1.jsonl", "{\"response_tokens\": 10}\n{\"output\": \"x\"}\n");
+  write_file_atomic(folder / "a-dataset.json", R"({"0": {"output_tokens": "{7: 1, 9"}})");
+  for (const auto& [lengths, part] : std::vector<std::pair<std::string, std::string>>{
+           {"rollouts:" + (folder / "1.jsonl"), "1.jsonl:2: no response_tokens above 0"},
+           {"servegen:" + (folder / "a-dataset.json"), "not a histogram"},
+           {"normal:3,4", "give lognormal:MEDIAN,P99"},
+           {"lognormal:2000", "as 2000,20000"},
+           {"lognormal:2000,200", "not smaller"},
+           {"pareto:2,x", "as 2000,20000"}}) {
+    try {
+      const Workload workload(with_lengths(lengths));
+      ADD_FAILURE() << lengths;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(part)) << lengths;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tlt::simulate
