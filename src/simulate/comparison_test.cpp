@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-SimulateOptions small() {
+SimulateOptions two_workers() {
   SimulateOptions options;
   options.workers = 2;
   options.train_batch_size = 4;
@@ -25,7 +25,7 @@ SimulateOptions small() {
 }
 
 TEST(ComparisonTest, TableJsonAndSentenceSayTheSame) {
-  const SimulateOptions options = small();
+  const SimulateOptions options = two_workers();
   const auto results = compare_ways(options);
   ASSERT_EQ(results.size(), 6u);
   const auto json = to_json(options, results.back());
@@ -47,7 +47,7 @@ TEST(ComparisonTest, SweepsCombine) {
 }
 
 TEST(ComparisonTest, MostInfluentialInputComesFirst) {
-  SimulateOptions options = small();
+  SimulateOptions options = two_workers();
   options.ways = {"plain", "static"};
   const auto all = sensitivities(options);
   EXPECT_EQ(all.size(), 14u);

@@ -170,14 +170,14 @@ void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load
 
 void SimulatedEngine::split_budget(const speculation::Load& load) {
   keep_.resize(tree_pointers_.size());
-  budget_.split({.trees = tree_pointers_,
-                 .sequences = load.batch,
-                 .calibration = kTrue,
-                 .costs = setup_.table,
-                 .tokens_per_second = tuner_->tokens_per_second(),
-                 .context = load.context,
-                 .max_rows = std::max(kTunerRows, load.batch)},
-                keep_);
+  speculation::split_rows({.trees = tree_pointers_,
+                           .sequences = load.batch,
+                           .calibration = kTrue,
+                           .costs = setup_.table,
+                           .tokens_per_second = tuner_->tokens_per_second(),
+                           .context = load.context,
+                           .max_rows = std::max(kTunerRows, load.batch)},
+                          keep_, row_scratch_);
 }
 
 double SimulatedEngine::tokens_of(size_t decoding) const {

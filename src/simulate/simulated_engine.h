@@ -123,7 +123,7 @@ class SimulatedEngine {
   const Setup setup_;
   const double prompt_share_;                  // KV tokens of the prompt for each sample
   std::unique_ptr<speculation::Tuner> tuner_;  // null: plain or fixed
-  speculation::RowBudget budget_;
+  speculation::RowScratch row_scratch_;
   BudgetKey budget_key_;       // of the last split …
   std::vector<int32_t> keep_;  // … and its result: nodes of each tree
   double draft_acceptance_ = 0;
