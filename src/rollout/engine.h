@@ -45,6 +45,7 @@ struct EngineStats {
   int64_t running = 0;  // current
   int64_t waiting = 0;  // current
   int64_t pages = 0;
+  int64_t held_pages = 0;  // current
   int64_t peak_pages = 0;
   int64_t kv_bytes = 0;  // bytes of all pages
   double schedule_seconds = 0;
