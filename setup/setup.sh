@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture]: brings what the build needs, clang-tidy, clang with libFuzzer,
+# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--clients]: brings what the build needs, clang-tidy, clang with libFuzzer,
 # and matplotlib for the picture of `make headline`. `make setup` calls it; a second run does nothing.
+# --clients brings the official Python clients that tests of `tlt serve` use (wheels-clients.txt), if PyPI can be
+# reached; `make test` calls it.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}
@@ -13,7 +15,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no tidy=no fuzz=no picture=no
+cuda=no tidy=no fuzz=no picture=no clients=no
 lists=("$here/wheels.txt")
 for flag; do
   case $flag in
@@ -21,6 +23,7 @@ for flag; do
     --tidy) tidy=yes ;;
     --fuzz) fuzz=yes ;;
     --picture) picture=yes ;;
+    --clients) clients=yes ;;
   esac
 done
 
@@ -61,7 +64,7 @@ debian_packages() {
   [ $tidy = no ] || wanted+=(clang-tidy)
   [ $fuzz = no ] || wanted+=(clang "$(fuzzer_runtime)")
   [ $picture = no ] || wanted+=(python3-matplotlib)
-  [ ${#to_get[@]} -eq 0 ] || find_python || wanted+=(python3 python3-pip)
+  [ ${#to_get[@]} -eq 0 ] && [ $clients = no ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"
   find_missing
@@ -206,6 +209,24 @@ check() {
   [ -z "$missing" ] || fail "libtorch does not find: $missing" "type:  rm -rf .deps && make setup"
 }
 
+clients() {  # the client libraries, into .deps/clients
+  local list=$here/wheels-clients.txt pins fresh=$deps/.clients
+  pins=$(sha256sum <"$list")
+  [ "$(cat "$deps/.stamps/clients" 2>/dev/null)" = "$pins" ] && return
+  find_python || { say "no python3 with pip: tests with official clients will be skipped"; return; }
+  say "downloading the clients of wheels-clients.txt"
+  rm -rf "$fresh"
+  if "$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+    --target "$fresh" -r "$list"; then
+    rm -rf "$deps/clients"
+    mv -T "$fresh" "$deps/clients"
+    stamp clients "$pins"
+  else
+    rm -rf "$fresh"
+    say "PyPI cannot be reached: tests with official clients will be skipped"
+  fi
+}
+
 mkdir -p "$deps"
 exec 9>"$deps/.lock"
 flock 9
@@ -219,3 +240,4 @@ if [ ${#to_get[@]} -gt 0 ]; then
   check
   say "done"
 fi
+[ $clients = no ] || clients
