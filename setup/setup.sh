@@ -216,7 +216,7 @@ clients() {  # the client libraries, into .deps/clients
   find_python || { say "no python3 with pip: tests with official clients will be skipped"; return; }
   say "downloading the clients of wheels-clients.txt"
   rm -rf "$fresh"
-  if "$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+  if PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
     --target "$fresh" -r "$list"; then
     rm -rf "$deps/clients"
     mv -T "$fresh" "$deps/clients"

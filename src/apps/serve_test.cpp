@@ -126,9 +126,10 @@ TEST(ServeTest, SigtermEndsAfterTheAnswersInProgress) {
   ServeProgram server({"--model", demo_model()});
   const json request = {
       {"prompt", "4,6,8:"}, {"max_tokens", 400}, {"ignore_eos", true}, {"n", 4}, {"seed", 1}};
-  httplib::Result result;
+  std::string body;
   std::thread client([&] {
-    result = server.client().Post("/v1/completions", request.dump(), "application/json");
+    const auto result = server.client().Post("/v1/completions", request.dump(), "application/json");
+    if (result) body = result->body;
   });
   const auto is_running = [&] {
     const auto metrics = server.client().Get("/metrics");
@@ -138,8 +139,7 @@ TEST(ServeTest, SigtermEndsAfterTheAnswersInProgress) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_EQ(server.end(), 0) << server.log();
   client.join();
-  ASSERT_TRUE(result);
-  EXPECT_EQ(json::parse(result->body)["usage"]["completion_tokens"], 1600);
+  EXPECT_NE(body.find("\"completion_tokens\":1600,"), std::string::npos) << body;
 }
 
 TEST(ServeTest, WrongFlagsAreOneSentence) {

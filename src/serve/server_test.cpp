@@ -103,9 +103,9 @@ TEST(ServerTest, PromptsMayBeTokensAndLists) {
   const auto ids_of = [&](const json& prompt) {
     json request = full_request("", 3);
     request["prompt"] = prompt;
+    const json answer = server.post(kCompletions, request);
     json ids = json::array();
-    for (const json& choice : server.post(kCompletions, request)["choices"])
-      ids.push_back(choice["token_ids"]);
+    for (const json& choice : answer["choices"]) ids.push_back(choice["token_ids"]);
     return ids;
   };
   const json text = ids_of("4,6,8:");
@@ -264,7 +264,9 @@ TEST(ServerTest, DisconnectsLeakNoPages) {
     request.update({{"max_tokens", 1900}, {"ignore_eos", true}, {"stream", i % 2 == 0}});
     const RawClient client(server.port());
     ASSERT_TRUE(client.send(tests::http_request(kCompletions, request.dump())));
-    if (i % 4 == 0) EXPECT_NE(client.read_until("data: ").find("200 OK"), std::string::npos);
+    if (i % 4 == 0) {
+      EXPECT_NE(client.read_until("data: ").find("200 OK"), std::string::npos);
+    }
     if (i % 10 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   EXPECT_TRUE(server.waits_until_idle()) << server.stats().unfinished << " unfinished";
@@ -312,7 +314,8 @@ TEST(ServerTest, WebPagesAreRefusedWithoutAKey) {
 }
 
 TEST(ServerTest, AddressOfOtherMachinesNeedsAKey) {
-  HttpOptions options{.host = "0.0.0.0"};
+  HttpOptions options;
+  options.host = "0.0.0.0";
   EXPECT_THROW(options.check(), InputError);
   options.api_key = "0123456789abcdef";
   EXPECT_NO_THROW(options.check());
