@@ -44,8 +44,8 @@ class AnswerWriter {
   AnswerWriter(const AnswerWriter&) = delete;  // the choices point into it
   AnswerWriter& operator=(const AnswerWriter&) = delete;
 
-  // Takes further tokens of a response. Returns the events that they give, "" for none; always "" if
-  // the request does not stream.
+  // Takes further tokens of a response. Returns the events that they give, "" for none; always ""
+  // if the request does not stream.
   std::string add(const TokenDelta& delta);
   bool is_finished() const { return unfinished_ == 0; }
 

@@ -1,4 +1,5 @@
-// ApiError: a request that is refused, with the HTTP status and the fields of OpenAI's error object.
+// ApiError: a request that is refused, with the HTTP status and the fields of OpenAI's error
+// object.
 //
 //   throw bad_request("n is 0; give at least 1", "n");
 //   response.status = error.status;  response.body = error.body();

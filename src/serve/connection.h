@@ -1,5 +1,5 @@
-// Connection: the socket of a client, as the HTTP library reads and writes it, with a time limit for
-// each request: a client that sends its request byte by byte does not keep a thread.
+// Connection: the socket of a client, as the HTTP library reads and writes it, with a time limit
+// for each request: a client that sends its request byte by byte does not keep a thread.
 //
 // Owns       the socket, closed at the end.
 // Not here   the protocol (cpp-httplib), what is answered (http_server.h).

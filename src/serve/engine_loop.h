@@ -1,11 +1,12 @@
 // EngineLoop: the one thread that drives the engine, fed by HTTP threads between engine steps.
 //
-// HTTP threads append to an inbox; the engine thread takes it before each step, submits and cancels,
-// runs the step, and passes new tokens to the requests' channels. So the engine needs no lock, and a
-// response depends on its request alone, whatever else is decoded with it (rollout/engine.h).
+// HTTP threads append to an inbox; the engine thread takes it before each step, submits and
+// cancels, runs the step, and passes new tokens to the requests' channels. So the engine needs no
+// lock, and a response depends on its request alone, whatever else is decoded with it
+// (rollout/engine.h).
 //
-// New weights wait until the engine is empty, and requests that arrive meanwhile wait for them: every
-// response is of one version.
+// New weights wait until the engine is empty, and requests that arrive meanwhile wait for them:
+// every response is of one version.
 //
 // Owns       the engine, its speculation, the inbox, the weight version.
 // Borrows    the policy model, whose weights it replaces; the stop strings.

@@ -41,7 +41,8 @@ TEST_F(GenerationRequestTest, FieldsBecomeSamplingOptions) {
   const GenerationRequest request = parser_.completion(R"({"model": "demo", "prompt": "4,6:",
     "n": 2, "seed": 9, "max_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": 4, "min_p": 0.1,
     "stop": ["a"], "stop_token_ids": [5], "ignore_eos": true, "stream": true,
-    "stream_options": {"include_usage": true}, "return_token_ids": true, "logprobs": 3, "user": "u"})");
+    "stream_options": {"include_usage": true}, "return_token_ids": true, "logprobs": 3,
+    "user": "u"})");
   EXPECT_EQ(request.prompts, std::vector<std::vector<int32_t>>{tokenizer_.encode("4,6:")});
   EXPECT_EQ(request.n, 2);
   EXPECT_EQ(request.seed, 9u);

@@ -1,6 +1,7 @@
 // The logprobs of an answer, in the two forms of OpenAI's API.
 //
-// They are of the temperature-scaled distribution, as in `tlt generate`: the trainer's, bit for bit.
+// They are of the temperature-scaled distribution, as in `tlt generate`: the trainer's, bit for
+// bit.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,8 +26,8 @@ struct ScoredTokens {
 nlohmann::ordered_json chat_logprobs(const tokenizer::Tokenizer& tokenizer,
                                      const ScoredTokens& scored);
 
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, for /v1/completions. `offset`: number
-// of characters of the tokens before these; advances by those of these.
+// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, for /v1/completions. `offset`:
+// number of characters of the tokens before these; advances by those of these.
 nlohmann::ordered_json completion_logprobs(const tokenizer::Tokenizer& tokenizer,
                                            const ScoredTokens& scored, int64_t& offset);
 

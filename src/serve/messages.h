@@ -9,8 +9,8 @@
 
 namespace tlt::serve {
 
-// Text parts of a content become one string, arguments of tool calls become objects. ApiError: not a
-// list of messages, a part that is not text, arguments that are not JSON.
+// Text parts of a content become one string, arguments of tool calls become objects. ApiError: not
+// a list of messages, a part that is not text, arguments that are not JSON.
 nlohmann::ordered_json template_messages(const nlohmann::ordered_json& messages);
 
 // ApiError: not a list of {"type": "function", "function": {"name", …}}.

@@ -14,7 +14,8 @@ TEST(MessagesTest, PartsBecomeAStringAndArgumentsAnObject) {
   const MessageJson messages = MessageJson::parse(R"([
     {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
     {"role": "assistant", "content": null, "tool_calls": [
-      {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}}]},
+      {"id": "1", "type": "function", "function":
+        {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}}]},
     {"role": "tool", "content": "3"}])");
   const MessageJson made = template_messages(messages);
   EXPECT_EQ(made[0]["content"], "a\nb");

@@ -1,7 +1,7 @@
 // RequestFields: the fields of a JSON request, each read once with its type and range.
 //
-// A field that no call has read is refused at the end, so that a mistyped or unsupported one does not
-// silently change nothing. null counts as absent, as in OpenAI's API.
+// A field that no call has read is refused at the end, so that a mistyped or unsupported one does
+// not silently change nothing. null counts as absent, as in OpenAI's API.
 //
 //   RequestFields fields(body);
 //   const int64_t n = fields.integer("n", {.otherwise = 1, .least = 1, .most = 128});
