@@ -135,8 +135,12 @@ TEST(ServeTest, SigtermEndsAfterTheAnswersInProgress) {
     const auto metrics = server.client().Get("/metrics");
     return metrics && metrics->body.find("tlt_sequences_running 4\n") != std::string::npos;
   };
-  for (int i = 0; i < 2000 && !is_running(); ++i)
+  bool was_running = false;
+  for (int i = 0; i < 2000 && !was_running; ++i) {
+    was_running = is_running();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_TRUE(was_running);
   EXPECT_EQ(server.end(), 0) << server.log();
   client.join();
   EXPECT_NE(body.find("\"completion_tokens\":1600,"), std::string::npos) << body;

@@ -10,8 +10,6 @@
 namespace tlt::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // "400 param: message" of the ApiError that the call throws; "" when it throws none.
 std::string refusal(const std::function<void()>& call) {
   try {
@@ -51,7 +49,7 @@ TEST(RequestFieldsTest, UnreadAndUnsupportedFieldsAreRefused) {
   RequestFields fields(R"({"a": 1, "user": "me", "penalty": 0.0, "bias": {"1": 2}, "none": null})");
   fields.ignore({"user"});
   fields.accept_only("penalty", 0);
-  EXPECT_EQ(refusal([&] { fields.accept_only("bias", Json::object()); }),
+  EXPECT_EQ(refusal([&] { fields.accept_only("bias", nlohmann::ordered_json::object()); }),
             "400 bias: bias is not supported; leave it out");
   EXPECT_EQ(refusal([&] { fields.refuse_others(); }),
             "400 a: unknown field a; docs/serving.md has those of a request");
@@ -71,7 +69,8 @@ TEST(ApiErrorTest, BodyHasOpenAisFields) {
   EXPECT_EQ(
       bad_request("no\nn", "n").body(),
       R"({"error":{"message":"no\\u000an","type":"invalid_request_error","param":"n","code":null}})");
-  EXPECT_EQ(Json::parse(unauthorized("\xFF").body())["error"]["code"], "invalid_api_key");
+  EXPECT_EQ(nlohmann::ordered_json::parse(unauthorized("\xFF").body())["error"]["code"],
+            "invalid_api_key");
 }
 
 }  // namespace
