@@ -140,7 +140,7 @@ def damaged(chance):
 
 
 async def malformed(arguments):
-    chance = random.Random(2)
+    chance = random.Random(arguments.seed)
     statuses = {}
     for begin in range(0, arguments.malformed, 50):
         calls = []
@@ -184,6 +184,7 @@ def main():
     parser.add_argument("--compare", type=int, default=10, help="streams requested again alone")
     parser.add_argument("--disconnects", type=int, default=1000)
     parser.add_argument("--malformed", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=2, help="of the malformed requests")
     try:
         asyncio.run(run(parser.parse_args()))
     except AssertionError as error:

@@ -64,7 +64,7 @@ class Generation {
       }
       metrics_.add_finished(watch_.seconds());
       client.write(writer_->last_events());
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       client.write(sse_event(server_error(error.what()).body()));
     }
   }

@@ -2,6 +2,7 @@
 #include "serve/engine_loop.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -94,13 +95,23 @@ void EngineLoop::take_inbox() {
   for (Submission& submission : submissions) start(std::move(submission));
 }
 
+// The same for the same prompt unless it is in use, so that a drafter finds earlier responses to it.
+// It affects no token: the groups have random keys.
+uint32_t EngineLoop::free_prompt_id(const std::vector<int32_t>& prompt) const {
+  const std::string_view bytes(reinterpret_cast<const char*>(prompt.data()),
+                               prompt.size() * sizeof(int32_t));
+  auto id = static_cast<uint32_t>(std::hash<std::string_view>{}(bytes));
+  while (active_.contains(id)) ++id;
+  return id;
+}
+
 void EngineLoop::start(Submission submission) {
   const std::shared_ptr<ResponseChannel> channel = submission.channel;
   int64_t choice = 0;
   try {
     for (rollout::Group& group : submission.job.groups) {
       const int64_t samples = group.samples;
-      group.prompt_id = next_prompt_id_++;
+      group.prompt_id = free_prompt_id(group.tokens);
       const uint32_t id = group.prompt_id;
       engine_.submit(std::move(group));
       active_[id] = {.channel = channel,

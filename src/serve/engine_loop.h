@@ -102,6 +102,7 @@ class EngineLoop {
 
   void decode();
   void take_inbox();
+  uint32_t free_prompt_id(const std::vector<int32_t>& prompt) const;
   void start(Submission submission);
   void stop(const std::shared_ptr<ResponseChannel>& channel);
   void apply_update();
@@ -118,7 +119,6 @@ class EngineLoop {
 
   // Engine thread.
   std::unordered_map<uint32_t, Active> active_;  // by the engine's prompt id
-  uint32_t next_prompt_id_ = 0;
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/http_server.h"
 
-#include <netdb.h>
+#include <arpa/inet.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -91,7 +91,9 @@ void HttpOptions::check() const {
 }
 
 bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+  in_addr address{};
+  return host == "localhost" || host == "::1" ||
+         (::inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
 }
 
 // The library's server, with connections of our own.

@@ -38,6 +38,7 @@ struct HttpOptions {
   void check() const;
 };
 
+// "localhost", or an address in digits that only this machine reaches.
 bool is_loopback(const std::string& host);
 
 class HttpServer {

@@ -309,6 +309,8 @@ TEST(ServerTest, WebPagesAreRefusedWithoutAKey) {
   RunningServer server;
   auto client = server.client();
   EXPECT_EQ(client.Get("/v1/models", {{"Host", "evil.example"}})->status, 403);
+  EXPECT_EQ(client.Get("/v1/models", {{"Host", "127.0.0.1.evil.example"}})->status, 403);
+  EXPECT_EQ(client.Get("/v1/models", {{"Host", "127.8.0.9:1"}})->status, 200);
   EXPECT_EQ(client.Get("/v1/models", {{"Host", "localhost:8000"}})->status, 200);
   EXPECT_EQ(client.Get("/v1/models", {{"Host", "[::1]:8000"}})->status, 200);
 }
