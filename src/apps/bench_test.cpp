@@ -286,5 +286,17 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   EXPECT_THAT(complaint(cut, "bench"), HasSubstr("--rows has 6, not a multiple of --tree-rows=4"));
 }
 
+TEST(BenchTest, ControlCountsMessagesAndGroups) {
+  const Ended ended = run_program({"bench", "control", "--workers", "12", "--processes", "3",
+                                   "--steps", "2", "--groups", "3", "--seconds", "0.05"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json row = json_lines(ended.out).at(0);
+  EXPECT_EQ(row["groups_done"], 2 * 3 * 12);
+  EXPECT_EQ(row["groups_lost"], 0);
+  EXPECT_GT(row["messages_per_second"], 2.0 * 2 * 3 * 12 / row["seconds"].get<double>());
+  EXPECT_GT(row["cpu_seconds_per_message"], 0.0);
+  EXPECT_LE(row["take_seconds_p50"], row["take_seconds_p99"]);
+}
+
 }  // namespace
 }  // namespace tlt::apps

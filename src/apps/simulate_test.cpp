@@ -74,7 +74,9 @@ TEST(SimulateProgramTest, Complaints) {
            {{"--sweep", "workers"}, "give --sweep workers=8,64,512"},
            {{"--sweep", "workers=1", "--timeline", "x"}, "--timeline is of one simulation"},
            {{"--fit", "/none"}, "/none"}}) {
-    const Ended ended = simulate(words);
+    std::vector<std::string> arguments = {"simulate"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const Ended ended = run_program(arguments);
     EXPECT_EQ(ended.exit_code, 2) << part;
     EXPECT_THAT(ended.err, HasSubstr(part));
     EXPECT_EQ(std::ranges::count(ended.err, '\n'), 1) << ended.err;

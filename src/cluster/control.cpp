@@ -201,6 +201,7 @@ class ControlServer::Impl {
   }
 
   const ControlKeys& keys() const { return keys_; }
+  int64_t messages() const { return messages_; }
 
   WorkerState state(int worker) const {
     const std::lock_guard lock(mutex_);
@@ -276,6 +277,7 @@ class ControlServer::Impl {
     do {
       if (!router_.recv(frames.emplace_back(), zmq::recv_flags::dontwait)) return false;
     } while (frames.back().more());
+    ++messages_;
     const std::optional<Event> event = try_decode(frames, workers_);
     if (event) {
       heard_.insert(event->worker);
@@ -342,7 +344,8 @@ class ControlServer::Impl {
   const int workers_;
   const ControlOptions options_;
   ControlKeys keys_;
-  WakeUp stop_, wake_up_;  // synchronize themselves
+  WakeUp stop_, wake_up_;             // synchronize themselves
+  std::atomic<int64_t> messages_{0};  // received
 
   // The server's thread only.
   zmq::context_t context_;
@@ -367,6 +370,7 @@ const ControlKeys& ControlServer::keys() const { return impl_->keys(); }
 WorkerState ControlServer::state(int worker) const { return impl_->state(worker); }
 bool ControlServer::is_silent(int worker) const { return impl_->is_silent(worker); }
 void ControlServer::lose(int worker) { impl_->lose(worker); }
+int64_t ControlServer::messages() const { return impl_->messages(); }
 
 class ControlClient::Impl {
  public:

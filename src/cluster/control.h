@@ -63,6 +63,8 @@ class ControlServer {
   bool is_silent(int worker) const;
   // Marks the worker as lost, soon.
   void lose(int worker);
+  // Received so far.
+  int64_t messages() const;
 
  private:
   class Impl;

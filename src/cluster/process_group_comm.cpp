@@ -252,9 +252,9 @@ class ProcessGroupComm final : public Comm {
     return values;
   }
 
-  // This group fails all the same; the next one finds out who is left.
+  // This group fails all the same; if the others continue, the next one finds out who is left.
   void continue_after_loss(std::function<bool(int)> is_lost) override {
-    names_others_ = is_lost == nullptr;
+    names_others_ = is_lost == nullptr || !options_.continues_after_loss;
   }
 
  private:

@@ -8,9 +8,6 @@ namespace tlt::drafter_training {
 // The comparisons are written such that NaN is rejected, too.
 void IdleTrainOptions::check() const {
   const std::string where = "speculative.train.";
-  TLT_CHECK_INPUT(min_workers_for_training >= 1, where, "min_workers_for_training is ",
-                  min_workers_for_training,
-                  "; give at least 1, or set enable_drafter_training=false");
   TLT_CHECK_INPUT(trigger == "drift" || trigger == "interval", where, "trigger is '", trigger,
                   "'; use drift or interval");
   TLT_CHECK_INPUT(training_interval_steps >= 1, where, "training_interval_steps is ",

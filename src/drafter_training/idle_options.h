@@ -13,7 +13,6 @@ namespace tlt::drafter_training {
 
 struct IdleTrainOptions {
   bool enable_drafter_training = true;
-  int64_t min_workers_for_training = 1;
   std::string trigger = "drift";
   int64_t training_interval_steps = 10;
   double slice_milliseconds = 50;
@@ -30,8 +29,6 @@ struct IdleTrainOptions {
   void visit(auto& v) {
     v(enable_drafter_training, "enable_drafter_training", Affects::kSpeed,
       "tlt train: train the EAGLE draft model on idle workers.");
-    v(min_workers_for_training, "min_workers_for_training", Affects::kSpeed,
-      "Number of idle workers from which on they train the draft model.");
     v(trigger, "trigger", Affects::kSpeed,
       "When the draft model is trained: drift (while it improves, and again when it has become "
       "worse) or interval (every training_interval_steps steps, as in the paper).");

@@ -29,8 +29,7 @@ std::unique_ptr<drafter_training::IdleTrainer> make_idle_trainer(
 
 cluster::ControlOptions control_options(const run::RunOptions& options, bool trains_drafter) {
   cluster::ControlOptions control{.lost_after_seconds = options.trainer.heartbeat_timeout_seconds};
-  if (trains_drafter)
-    control.min_workers_for_training = options.speculative.train.idle.min_workers_for_training;
+  if (trains_drafter) control.min_workers_for_training = 1;
   return control;
 }
 

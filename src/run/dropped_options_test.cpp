@@ -69,6 +69,8 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.accept_threshold_acc", &speculative.accept_threshold_acc},
       {"speculative.eagle.window", &speculative.eagle.drafter.window},
       {"speculative.eagle.mab_window", &speculative.eagle.mab_window},
+      {"speculative.eagle.mab_epsilon", &speculative.eagle.mab_epsilon},
+      {"speculative.eagle.common_random_numbers", &speculative.eagle.drafter.common_random_numbers},
       {"speculative.suffix.min_match", &speculative.suffix.min_match},
       {"speculative.suffix.min_probability", &speculative.suffix.min_probability},
       {"speculative.suffix.history", &speculative.suffix.history},
@@ -92,9 +94,9 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.ngram.min_breadth", &ngram.min_breadth},
       {"speculative.ngram.nodes", &ngram.nodes},
       {"actor.optim.eps", &options.actor.optim.eps}};
-  // kl_ctrl.type, three of the rewards, ngram.mode, mab_reward, adaptive_configs and noise are no
-  // fields.
-  EXPECT_EQ(std::size(constants) + 8, dropped_options().size());
+  // kl_ctrl.type, three of the rewards, ngram.mode, mab_reward, adaptive_configs, noise and
+  // min_workers_for_training are no fields.
+  EXPECT_EQ(std::size(constants) + 9, dropped_options().size());
   for (const auto& [name, value] : constants)
     EXPECT_THAT(dropped_option(name), HasSubstr("it is always " + to_text(value) + " now")) << name;
 }

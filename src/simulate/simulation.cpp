@@ -270,6 +270,7 @@ bool Simulation::prefers_gradients() const {
          rl::gradients_first({.workers = static_cast<int>(options_.workers),
                               .rollout_seconds = now_ - rollout_began_,
                               .draft_model_share = draft_model_share_,
+                              .trained_share = trained_seconds_ / std::max(1e-9, idle_seconds_),
                               .acceptance_gain = !trains_ ? 0
                                                  : way_.trains_by_interval
                                                      ? std::numeric_limits<double>::infinity()
@@ -365,6 +366,8 @@ void Simulation::train_draft_model(StepReport& report) {
                            ? static_cast<double>(report.engines.draft_model_steps) /
                                  static_cast<double>(report.engines.steps)
                            : 0;
+  idle_seconds_ += report.idle;
+  trained_seconds_ += report.draft_training;
   double seconds = report.draft_training;
   if (trains_ && options_.workers == 1) {
     seconds = report.draft_gap = time("draft", kGapShare * report.rollout);

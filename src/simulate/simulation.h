@@ -131,6 +131,7 @@ class Simulation {
   drafter_training::DriftTrigger trigger_;
   double draft_tokens_ = 0;  // that the draft model is trained on, less what drift took
   double draft_model_share_ = 0;
+  double idle_seconds_ = 0, trained_seconds_ = 0;  // of all workers and steps before this one
 };
 
 }  // namespace tlt::simulate

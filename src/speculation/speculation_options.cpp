@@ -61,10 +61,8 @@ void EagleOptions::check() const {
   check_removed("eagle.tune_algorithm", tune_algorithm,
                 {{"EG", "ADAPTIVE, or BEG, the paper's epsilon-greedy bandit"},
                  {"UCB1", "ADAPTIVE, or BEG, the paper's bandit"},
-                 {"PREDEFINED", "BEG with speculative.eagle.mab_epsilon=0"}});
+                 {"PREDEFINED", "BEG, the paper's bandit"}});
   check_choice("eagle.tune_algorithm", tune_algorithm, {"ADAPTIVE", "BEG"});
-  TLT_CHECK_INPUT(mab_epsilon >= 0 && mab_epsilon <= 1, "speculative.eagle.mab_epsilon is ",
-                  mab_epsilon, "; give a number from 0 to 1");
   drafter.check();
   const std::vector<drafter::Strategy> all = strategies();
   for (size_t i = 0; i < mab_bs_threshold.size(); ++i)

@@ -25,7 +25,7 @@ struct EagleOptions {
   std::vector<std::string> mab_configs = {"8_4_32", "8_4_16", "8_4_8"};
   std::vector<int64_t> mab_bs_threshold = {1, 2, 5, 21};
   int64_t mab_window = 300;  // not an option: BEG's rewards remembered per strategy, TLT's number
-  double mab_epsilon = 0.1;
+  double mab_epsilon = 0.1;  // not an option: BEG's probability of a random choice
 
   drafter::EagleDrafterOptions drafter;
 
@@ -45,7 +45,6 @@ struct EagleOptions {
     v(mab_bs_threshold, "mab_bs_threshold", Affects::kSpeed,
       "BEG: batch sizes from which on the next smaller number of tokens to verify is "
       "used; one for each number.");
-    v(mab_epsilon, "mab_epsilon", Affects::kSpeed, "BEG: probability of a random choice.");
     drafter.visit(v);
   }
 

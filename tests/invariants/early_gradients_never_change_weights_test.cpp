@@ -86,21 +86,25 @@ TEST_P(EarlyGradientsNeverChangeWeights, ForAnyWorkersLossAndOptimizer) {
   }
 }
 
-// An engine has room for one group: a worker that has rolled out one and rolls out the next hands
-// the first over to a worker that has none left.
+// Only prompt 0 is in the first mini-batch. Its responses are the shortest of the second step, and
+// those of prompt 2, which the same worker has, the longest: so the worker of prompt 1 is idle when
+// it can compute prompt 0. That it is asked in time depends on the machine: one run of a few must do.
 TEST_P(EarlyGradientsNeverChangeWeights, WhenAnotherWorkerComputesThem) {
-  const std::vector<std::string> options = {"data.train_batch_size=5", "rollout.max_num_seqs=4",
-                                            "actor.ppo_mini_batch_size=0",
+  constexpr int kMostRuns = 6;
+  const std::vector<std::string> options = {"data.train_batch_size=3",
+                                            "actor.ppo_mini_batch_size=1", "data.seed=7",
                                             "speculative.enable=false"};
   std::vector<std::string> off = options;
   off.push_back("actor.early_gradients=false");
   run("off", 1, off);
-  for (const int workers : {2, 3}) {
-    const std::string name = "on" + std::to_string(workers);
-    run(name, workers, options);
-    EXPECT_GT(sum(name, "rollout/moved_groups"), 0) << name;
+  double moved = 0;
+  for (int i = 0; i < kMostRuns && moved == 0; ++i) {
+    const std::string name = "on" + std::to_string(i);
+    run(name, 2, options);
     expect_same(name, "off");
+    moved = sum(name, "rollout/moved_groups");
   }
+  EXPECT_GT(moved, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EarlyGradientsNeverChangeWeights,

@@ -17,6 +17,8 @@ struct EagleDrafterOptions {
   int64_t kv_memory_bytes = int64_t{1} << 28;
   int64_t prompt_memory_bytes = int64_t{1} << 28;
   int64_t draft_vocab_size = 0;
+  // Not an option: the draft model knows the random number that each token will be sampled with, so
+  // more draft tokens are accepted. False in tlt bench, to compare.
   bool common_random_numbers = true;
 
   void visit(auto& v) {
@@ -28,9 +30,6 @@ struct EagleDrafterOptions {
     v(draft_vocab_size, "draft_vocab_size", Affects::kSpeed,
       "Vocabulary of an EAGLE-1/2 draft model: the most frequent tokens of hot_token_id.json in "
       "its folder; 0: all.");
-    v(common_random_numbers, "common_random_numbers", Affects::kSpeed,
-      "The draft model knows the random number that each token will be sampled with; more draft "
-      "tokens are accepted.");
   }
 
   // InputError names the field and what is accepted.
