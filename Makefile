@@ -28,7 +28,7 @@ SEED         ?= 1
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench clean
+.PHONY: help setup clients program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench clean
 
 help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
@@ -52,6 +52,9 @@ help:
 setup:
 	@setup/setup.sh $(SETUP_FLAGS) $(if $(filter 1,$(BROWSER)),--browser)
 
+clients:
+	@setup/setup.sh $(SETUP_FLAGS) --clients
+
 # $(call configure,preset,folder): once, and again when the flags differ; CMake itself sees changed files.
 define configure
 	@test -f $(2)/build.ninja && [ "$(CONFIGURE_FLAGS)" = "$$(cat $(2)/.flags)" ] || \
@@ -68,7 +71,7 @@ build: setup
 	$(call configure,$(PRESET),$(BUILD))
 	@cmake --build $(BUILD) -j $(BUILD_JOBS)
 
-test: build
+test: build clients
 	@tests/run.sh $(BUILD) $(JOBS)
 	@$(MAKE) --no-print-directory test-asan
 

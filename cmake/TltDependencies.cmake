@@ -3,7 +3,7 @@
 # Third-party libraries, as targets for LIBRARIES of tlt_folder(): those of Debian by their own names, and
 #   tlt_torch   libtorch 2.11 (.deps/torch)        tlt_arrow   Arrow and Parquet (.deps/pyarrow)
 #   tlt_pcre2   PCRE2, 8 bit                       tlt_flint   FLINT and Arb (acb.h)
-#   tlt_utf8proc   tlt_zeromq   tlt_yaml
+#   tlt_utf8proc   tlt_zeromq   tlt_yaml           tlt_httplib   cpp-httplib
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
@@ -30,6 +30,14 @@ target_compile_definitions(tlt_pcre2 INTERFACE PCRE2_CODE_UNIT_WIDTH=8)
 tlt_system_library(utf8proc libutf8proc-dev utf8proc.h utf8proc)
 tlt_system_library(zeromq cppzmq-dev zmq.hpp zmq)
 tlt_system_library(yaml libyaml-cpp-dev yaml-cpp/yaml.h yaml-cpp)
+# The library's classes have other members with each of its definitions: those it was compiled with are in its
+# pkg-config file.
+tlt_system_library(httplib libcpp-httplib-dev httplib.h cpp-httplib)
+find_file(TLT_httplib_FLAGS cpp-httplib.pc REQUIRED
+  PATHS "/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}" /usr/lib /usr/share PATH_SUFFIXES pkgconfig)
+file(STRINGS "${TLT_httplib_FLAGS}" flags REGEX "^Cflags:")
+string(REGEX MATCHALL "CPPHTTPLIB_[A-Z_]+" definitions "${flags}")
+target_compile_definitions(tlt_httplib INTERFACE ${definitions})
 tlt_system_library(gmp libgmp-dev gmp.h gmp)
 tlt_system_library(flint libflint-dev flint/fmpq.h flint tlt_gmp)  # its inline functions call GMP
 if(NOT EXISTS "${TLT_flint_INCLUDE}/flint/acb.h")  # from FLINT 3 on Arb is a part of it

@@ -15,6 +15,7 @@ int run_export(const cli::Arguments& arguments);
 int run_eval(const cli::Arguments& arguments);
 int run_generate(const cli::Arguments& arguments);
 int run_chat(const cli::Arguments& arguments);
+int run_serve(const cli::Arguments& arguments);
 int run_score(const cli::Arguments& arguments);
 int run_reward(const cli::Arguments& arguments);
 int run_tokenize(const cli::Arguments& arguments);

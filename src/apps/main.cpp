@@ -36,6 +36,7 @@ constexpr cli::Command kCommands[] = {
     {"report", "A report of one or more runs as an HTML file.", run_report},
     {"generate", "Responses to prompts.", run_generate},
     {"chat", "A conversation with a model in the terminal.", run_chat},
+    {"serve", "An HTTP server with the protocol of OpenAI's API.", run_serve},
     {"score", "Log-probabilities of given tokens or strings.", run_score},
     {"reward", "Scores of given responses with the reward of a recipe.", run_reward},
     {"tokenize", "Text to tokens and back.", run_tokenize},

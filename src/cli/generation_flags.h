@@ -9,6 +9,14 @@
 
 namespace tlt::cli {
 
+// Adds a flag for a number of bytes, given as 512MB or 4GB; `shown` is the default on help pages.
+void add_size_flag(CLI::App& flags, const char* name, int64_t& bytes, const char* shown,
+                   const char* help);
+// Adds --kv-memory.
+void add_kv_memory_flag(CLI::App& flags, rollout::EngineOptions& engine);
+// InputError: --kv-memory is not a size.
+void check_kv_memory(const rollout::EngineOptions& engine);
+
 struct GenerationFlags {
   ModelFlags model;
   SpeculationFlags speculation{"auto"};

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <set>
+#include <tuple>
 
 #include "base/check.h"
 #include "model/parameter_file.h"
@@ -55,6 +56,25 @@ void check_names(const SafetensorsFolder& weights, const PolicyModel& model) {
                     " is not in this model; the weights do not belong to this config.json");
 }
 
+// What the forward pass, the KV cache and the tokens of a model depend on besides its weights.
+auto architecture_of(const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  return std::make_pair(
+      std::make_tuple(config.family, config.vocabulary, config.hidden, config.layers, config.heads,
+                      config.kv_heads, config.head_size, config.intermediate, config.max_positions,
+                      config.norm_epsilon, config.tied, config.attention_bias, config.eos_tokens),
+      std::make_tuple(rope.theta, rope.type, rope.factor, rope.low_freq_factor,
+                      rope.high_freq_factor, rope.original_max_positions, rope.beta_fast,
+                      rope.beta_slow, rope.truncate, rope.attention_factor));
+}
+
+void check_same_architecture(const ModelConfig& config, const ModelConfig& present,
+                             const std::string& folder) {
+  TLT_CHECK_INPUT(architecture_of(config) == architecture_of(present), folder,
+                  "/config.json: another architecture than that of the model in use; give a folder "
+                  "of the same model with other weights");
+}
+
 nlohmann::json saved_config(const PolicyModel& model) {
   nlohmann::json config = model.config().source;
   TLT_CHECK(config.is_object(), "a model without a config.json cannot be saved");
@@ -98,6 +118,13 @@ std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device
     for (const Parameter::Part& part : parameter.parts)
       load_part(weights, part.name, device, parameter, part);
   return model;
+}
+
+void reload_policy(PolicyModel& model, const std::string& folder) {
+  check_same_architecture(ModelConfig::read(folder), model.config(), folder);
+  const auto loaded = load_policy(folder, model.device(), model.type());
+  for (size_t i = 0; i < model.parameters().size(); ++i)
+    model.parameters()[i].write(model.device(), loaded->parameters()[i].read(model.device()));
 }
 
 PolicySnapshot snapshot_policy(const PolicyModel& model) {

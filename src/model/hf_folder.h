@@ -25,6 +25,11 @@ namespace tlt::model {
 std::unique_ptr<PolicyModel> load_policy(const std::string& folder, const Device& device,
                                          at::ScalarType type);
 
+// Replaces the weights by those of another folder. Throws InputError as load_policy() does, and if
+// the folder has another architecture than the model; then the weights are unchanged. Needs memory
+// for the weights of both.
+void reload_policy(PolicyModel& model, const std::string& folder);
+
 // The policy's own part of a folder.
 struct PolicySnapshot {
   nlohmann::json config;              // contents of config.json

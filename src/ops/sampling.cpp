@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "ops/cpu/bridge.h"
@@ -83,6 +84,23 @@ void truncate(const Choice& choice, const SamplingRule& rule, std::vector<Candid
 }
 
 // `row`: statistic of the distribution that logprobs are of.
+void list_top(const Choice& choice, const RowStatistic& row, const SampleRow& asked) {
+  thread_local std::vector<int32_t> ids;
+  ids.resize(static_cast<size_t>(choice.count));
+  std::iota(ids.begin(), ids.end(), 0);
+  const int64_t wanted = std::min(asked.top_count, choice.count);
+  const auto more_likely = [&](int32_t a, int32_t b) {
+    return choice.logits[a] > choice.logits[b] || (choice.logits[a] == choice.logits[b] && a < b);
+  };
+  std::partial_sort(ids.begin(), ids.begin() + wanted, ids.end(), more_likely);
+  asked.top->clear();
+  for (int64_t i = 0; i < wanted; ++i) {
+    const int32_t id = ids[static_cast<size_t>(i)];
+    asked.top->push_back({id, row_logprob(row, choice.logits[id], choice.inverse_temperature)});
+  }
+}
+
+// `row`: as above.
 Sampled sample_truncated(const Choice& choice, const RowStatistic& row, const SamplingRule& rule,
                          double u) {
   thread_local std::vector<Candidate> kept;
@@ -152,6 +170,7 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
           ? kernels.row_statistic(logits, count, inverse, /*with_entropy=*/false)
           : row;
   const Choice choice{logits, count, allowed.top, inverse};
+  if (asked.top) list_top(choice, row, asked);
   if (rule.temperature > 0 && asked.target_only) return sample_target_only(choice, row, asked);
   if (rule.temperature > 0 && rule.truncates()) return sample_truncated(choice, row, rule, u);
   const int32_t token = rule.temperature > 0

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ops/sampling_rule.h"
 #include "runtime/device.h"
@@ -36,6 +37,10 @@ struct SampleRow {
   // Samples only ids below `tokens`, with the others' probability redistributed; logprobs are of
   // the whole distribution. 0: all ids.
   int64_t tokens = 0;
+  // When set, receives the `top_count` most likely ids that may be sampled, most likely first, with
+  // their logprobs, whatever is truncated.
+  std::vector<Sampled>* top = nullptr;
+  int64_t top_count = 0;
   // With a TargetOnlyRule: the draft tokens, without repetition, and the uniform for the other
   // tokens.
   const TargetOnlyRule* target_only = nullptr;

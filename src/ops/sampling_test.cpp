@@ -37,6 +37,31 @@ TEST(SamplingTest, GreedyTakesTheLowestOfEqualTokens) {
               at::log_softmax(logits.narrow(1, 0, kVocabulary), 1)[0][40].item<double>(), 1e-5);
 }
 
+// The list is of the whole distribution, whatever is truncated; equal logits by id; no padding.
+TEST(SamplingTest, TopTokensHaveTheLogprobsThatSamplingReports) {
+  at::Tensor logits = random_tensor({1, kLogitColumns}, at::kFloat, 5, 2.0);
+  logits[0][40] = logits[0][90] = 9.0;
+  logits[0][118] = 50.0;
+  for (const double temperature : {0.0, 0.7}) {
+    const SamplingRule rule{.temperature = temperature, .top_k = 2};
+    std::vector<Sampled> top;
+    SampleRow row{.row = 0, .rule = rule, .uniform = 0.3};
+    row.top = &top, row.top_count = 5;
+    Sampled got;
+    sample_rows(Device::cpu(1), logits, kVocabulary, {&row, 1}, {&got, 1});
+    EXPECT_EQ(got.token, sample_one(logits, rule, 0.3).token) << "the list changes no token";
+    ASSERT_EQ(top.size(), 5u);
+    EXPECT_EQ(top[0].token, 40);
+    EXPECT_EQ(top[1].token, 90);
+    EXPECT_EQ(got.logprob, top[got.token == 40 ? 0 : 1].logprob) << "the same bits";
+    const at::Tensor expected =
+        at::log_softmax(logits.narrow(1, 0, kVocabulary) / rule.logprob_temperature(), 1)[0];
+    const at::Tensor sorted = std::get<0>(expected.sort(/*dim=*/0, /*descending=*/true));
+    for (int64_t i = 0; i < 5; ++i)
+      EXPECT_NEAR(top[static_cast<size_t>(i)].logprob, sorted[i].item<double>(), 1e-5) << i;
+  }
+}
+
 // Padding of the vocabulary, however likely: by each rule the token is that of the logits without
 // padding, and its logprob is of the whole distribution.
 TEST(SamplingTest, IdsBeyondTheLimitAreNeverSampled) {

@@ -205,6 +205,7 @@ EngineStats Engine::stats() const {
   stats.running = scheduler_.running();
   stats.waiting = scheduler_.waiting();
   stats.pages = pool_.total_pages();
+  stats.held_pages = pool_.total_pages() - pool_.free_pages();
   stats.peak_pages = scheduler_.peak_pages();
   stats.kv_bytes = pool_.total_pages() * cache_.shape().page_bytes();
   return stats;

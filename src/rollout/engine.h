@@ -46,6 +46,7 @@ struct EngineStats {
   int64_t running = 0;  // current
   int64_t waiting = 0;  // current
   int64_t pages = 0;
+  int64_t held_pages = 0;  // current
   int64_t peak_pages = 0;
   int64_t kv_bytes = 0;  // bytes of all pages
   double schedule_seconds = 0;
@@ -91,6 +92,12 @@ class Engine {
   // Between steps: the tokens of a running response so far; empty when it does not run. Valid until
   // the next step.
   std::span<const int32_t> tokens_so_far(uint32_t prompt_id, uint32_t sample) const;
+
+  // Between steps: the unfinished responses that have started and are not preempted, oldest first.
+  // Valid until the next step or cancellation.
+  std::span<const std::unique_ptr<Sequence>> running_sequences() const {
+    return scheduler_.running_sequences();
+  }
 
   // Number of further sequences that could be submitted and start with the next step.
   int64_t free_slots() const { return scheduler_.free_slots(); }

@@ -25,6 +25,7 @@ struct Group {
   uint64_t seed = 0;
   // When set, prompt_id is an id within the engine only and does not affect sampling.
   std::optional<uint64_t> random_key = {};
+  int64_t top_logprobs = 0;  // most likely tokens to record at each position of a response
 };
 
 enum class FinishReason {
@@ -52,6 +53,8 @@ struct Response {
   uint32_t sample = 0;
   std::vector<int32_t> tokens;  // stop token included; up to the end of a stop string
   std::vector<float> logprobs;  // of the temperature-scaled distribution
+  // For each token the most likely ones at its position, most likely first; empty: not requested.
+  std::vector<std::vector<ops::Sampled>> top_logprobs = {};
   FinishReason finish = FinishReason::kLength;
   // Target forward passes that gave this response tokens. Recomputation after a preemption does not
   // count: without speculation it equals tokens.size(), whatever else was in the batch.

@@ -241,8 +241,10 @@ void Scheduler::append(const SampleRequest& request, const SampleResult& result)
   ++sequence.target_forwards;
   std::optional<FinishReason> reason;
   size_t tokens = 0;
-  while (tokens < result.tokens.size() && !reason)
-    reason = sequence.append(result.tokens[tokens++]);
+  for (; tokens < result.tokens.size() && !reason; ++tokens) {
+    if (!result.top_logprobs.empty()) sequence.top_logprobs.push_back(result.top_logprobs[tokens]);
+    reason = sequence.append(result.tokens[tokens]);
+  }
   if (request.is_tree) {
     plan_.segments[request.segment].kept_path = result.path.first(tokens);
     sequence.computed += static_cast<int32_t>(tokens);

@@ -28,6 +28,7 @@ double Sequence::uniform_at(size_t more) const {
 
 void Sequence::resume(Response response) {
   TLT_CHECK(tokens.empty() && response.prompt_id == group->request.prompt_id);
+  TLT_CHECK(group->request.top_logprobs == 0, "a resumed response has no top logprobs");
   TLT_CHECK(response.logprobs.size() == response.tokens.size() &&
                 std::ssize(response.tokens) < group->max_new_tokens,
             response.tokens.size(), " tokens and ", response.logprobs.size(), " logprobs of ",
@@ -64,6 +65,7 @@ Response Sequence::finish(FinishReason reason) {
           .sample = sample,
           .tokens = std::move(tokens),
           .logprobs = std::move(logprobs),
+          .top_logprobs = std::move(top_logprobs),
           .finish = reason,
           .target_forwards = target_forwards};
 }

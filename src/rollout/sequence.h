@@ -56,6 +56,7 @@ struct Sequence {
 
   std::vector<int32_t> tokens;  // the response so far
   std::vector<float> logprobs;
+  std::vector<std::vector<ops::Sampled>> top_logprobs;  // as in Response
   int64_t target_forwards = 0;
   std::unique_ptr<StopFinder> stop_finder;
   std::vector<int32_t> resumed;  // prefix of `tokens` that another engine sampled

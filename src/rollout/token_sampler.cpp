@@ -34,6 +34,7 @@ std::span<const SampleResult> TokenSampler::sample(const at::Tensor& hidden,
   if (tokens_.size() < requests.size()) {
     tokens_.resize(requests.size());
     paths_.resize(requests.size());
+    tops_.resize(requests.size());
   }
   results_.resize(requests.size());
   for (size_t first = 0, end = 0; first < requests.size(); first = end) {
@@ -50,10 +51,11 @@ std::span<const SampleResult> TokenSampler::sample(const at::Tensor& hidden,
         rows_.push_back(requests[i].row + row);
       tokens_[i].clear();
       paths_[i].clear();
+      tops_[i].clear();
     }
     sample_some(hidden, requests);
   }
-  for (size_t i = 0; i < requests.size(); ++i) results_[i] = {tokens_[i], paths_[i]};
+  for (size_t i = 0; i < requests.size(); ++i) results_[i] = {tokens_[i], paths_[i], tops_[i]};
   return results_;
 }
 
@@ -105,6 +107,10 @@ void TokenSampler::advance(std::span<const SampleRequest> requests, const at::Te
                             .rule = sequence.group->rule,
                             .uniform = sequence.uniform_at(tokens_[walk.request].size()),
                             .tokens = model_.tokens()});
+    if (const int64_t count = sequence.group->request.top_logprobs; count > 0) {
+      sample_rows_.back().top = &tops_[walk.request].emplace_back();
+      sample_rows_.back().top_count = count;
+    }
   }
   if (target_only_) add_draft_tokens(requests);
   sampled_.resize(sample_rows_.size());

@@ -67,6 +67,7 @@ class TokenSampler {
   // Indexed by request; the inner vectors keep their memory.
   std::vector<std::vector<ops::Sampled>> tokens_;
   std::vector<std::vector<int32_t>> paths_;
+  std::vector<std::vector<std::vector<ops::Sampled>>> tops_;  // empty where none are requested
   std::vector<SampleResult> results_;
 };
 

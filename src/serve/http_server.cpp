@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/http_server.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "base/log.h"
+#include "base/start_thread.h"
+#include "serve/api_error.h"
+#include "serve/connection.h"
+
+namespace tlt::serve {
+namespace {
+
+constexpr auto kStopInterval = std::chrono::milliseconds(50);
+constexpr int kBacklog = 511;  // the library's 5 make a burst of connections wait for seconds
+
+using Call = std::function<Reply(Api&, const std::string& body, const Client&)>;
+
+struct Route {
+  const char* method;
+  const char* path;
+  Call call;
+};
+
+const std::vector<Route>& routes() {
+  static const std::vector<Route> kRoutes = {
+      {"POST", "/v1/completions",
+       [](Api& api, const std::string& body, const Client& client) {
+         return api.completion(body, /*is_chat=*/false, client);
+       }},
+      {"POST", "/v1/chat/completions",
+       [](Api& api, const std::string& body, const Client& client) {
+         return api.completion(body, /*is_chat=*/true, client);
+       }},
+      {"GET", "/v1/models",
+       [](Api& api, const std::string&, const Client&) { return api.models(); }},
+      {"GET", "/health", [](Api& api, const std::string&, const Client&) { return api.health(); }},
+      {"GET", "/metrics",
+       [](Api& api, const std::string&, const Client&) { return api.metrics(); }},
+      {"POST", "/tokenize",
+       [](Api& api, const std::string& body, const Client&) { return api.tokenize(body); }},
+      {"POST", "/detokenize",
+       [](Api& api, const std::string& body, const Client&) { return api.detokenize(body); }},
+      {"POST", "/update_weights",
+       [](Api& api, const std::string& body, const Client&) { return api.update_weights(body); }}};
+  return kRoutes;
+}
+
+const Route* find_route(const std::string& method, const std::string& path) {
+  const auto found = std::ranges::find_if(routes(), [&](const Route& route) {
+    return path == route.path && (method == route.method ||
+                                  (method == "HEAD" && std::string_view(route.method) == "GET"));
+  });
+  return found == routes().end() ? nullptr : &*found;
+}
+
+// "localhost:8000" is localhost, "[::1]:8000" ::1.
+std::string host_name(const std::string& host) {
+  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
+  return host.substr(0, host.find(':'));
+}
+
+// Whether the type of the body is JSON, with or without a charset.
+bool is_json_type(const std::string& type) {
+  std::string name = type.substr(0, type.find(';'));
+  name.erase(std::remove(name.begin(), name.end(), ' '), name.end());
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name == "application/json";
+}
+
+}  // namespace
+
+void HttpOptions::check() const {
+  TLT_CHECK_INPUT(port >= 0 && port <= 65535, "--port is ", port,
+                  "; give a number from 1 to 65535, or 0 for a free one");
+  TLT_CHECK_INPUT(max_connections >= 1 && max_connections <= 900, "--max-connections is ",
+                  max_connections, "; give a number from 1 to 900");
+  TLT_CHECK_INPUT(max_body_bytes >= 1 && max_body_bytes <= int64_t{1} << 30, "--max-body is ",
+                  max_body_bytes, "; give a size up to 1GB");
+  TLT_CHECK_INPUT(!api_key.empty() || is_loopback(host), "--host ", host,
+                  " can be reached from other machines; give a key with --api-key-file, or leave "
+                  "--host out");
+}
+
+bool is_loopback(const std::string& host) {
+  in_addr address{};
+  return host == "localhost" || host == "::1" ||
+         (::inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
+}
+
+// The library's server, with connections of our own.
+class HttpServer::Listener final : public httplib::Server {
+ public:
+  Listener(const HttpOptions& options, Api& api, ServerMetrics& metrics)
+      : options_(options), api_(api), metrics_(metrics) {
+    options_.check();
+    // The library's default would let a second server listen on the same port.
+    set_socket_options([](int socket) {
+      const int yes = 1;
+      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    });
+    new_task_queue = [this] {
+      return new httplib::ThreadPool(static_cast<size_t>(options_.max_connections));
+    };
+    set_keep_alive_timeout(static_cast<time_t>(options_.limits.idle_seconds));
+    set_keep_alive_max_count(kRequestsPerConnection);
+    set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+      return admit(request, response);
+    });
+    set_error_handler([](const httplib::Request& request, httplib::Response& response) {
+      finish_error(request, response);
+    });
+    set_logger([this](const httplib::Request& request, const httplib::Response& response) {
+      const bool is_known = find_route(request.method, request.path) != nullptr;
+      metrics_.count_request(is_known ? request.path : "other", response.status);
+    });
+    add_routes();
+  }
+
+  // Returns the port.
+  int bind() {
+    const int port = static_cast<int>(options_.port);
+    const int bound = port == 0 ? bind_to_any_port(options_.host)
+                                : (bind_to_port(options_.host, port) ? port : -1);
+    TLT_CHECK_INPUT(bound > 0, "cannot listen on port ", port, " of ", options_.host,
+                    ": another program has it, or the address is not of this machine; give "
+                    "another --port or --host");
+    ::listen(svr_sock_, kBacklog);
+    return bound;
+  }
+
+  void drain() {
+    is_draining_ = true;
+    while (active_ > 0) std::this_thread::sleep_for(kStopInterval);
+    stop();
+  }
+
+ private:
+  static constexpr size_t kRequestsPerConnection = 10'000;
+
+  void add_routes() {
+    for (const Route& route : routes()) {
+      const auto answer = [this, &route](const httplib::Request& request,
+                                         httplib::Response& response, const std::string& body) {
+        this->answer(route, request, response, body);
+      };
+      if (std::string_view(route.method) == "GET") {
+        Get(route.path, [answer](const httplib::Request& request, httplib::Response& response) {
+          answer(request, response, "");
+        });
+      } else {
+        Post(route.path, [this, answer](const httplib::Request& request,
+                                        httplib::Response& response,
+                                        const httplib::ContentReader& reader) {
+          std::string body;
+          if (try_read(reader, body)) {
+            answer(request, response, body);
+          } else {
+            refuse(response, error_of_status(std::ssize(body) > options_.max_body_bytes ? 413 : 400,
+                                             request.path));
+          }
+        });
+      }
+    }
+  }
+
+  // False: the body is too large, incomplete or too slow. The bytes of a chunked body count too.
+  bool try_read(const httplib::ContentReader& reader, std::string& body) const {
+    return reader([&](const char* bytes, size_t size) {
+      body.append(bytes, size);
+      return std::ssize(body) <= options_.max_body_bytes;
+    });
+  }
+
+  // What can be refused before the body is read.
+  HandlerResponse admit(const httplib::Request& request, httplib::Response& response) {
+    ++active_;  // until the answer is written: process_and_close_socket()
+    Connection::current().set_active();
+    try {
+      check(request);
+      return HandlerResponse::Unhandled;
+    } catch (const ApiError& error) {
+      refuse(response, error);
+      return HandlerResponse::Handled;
+    }
+  }
+
+  void check(const httplib::Request& request) const {
+    if (is_draining_) throw unavailable("the server is stopping; send the request to another one");
+    const Route* route = find_route(request.method, request.path);
+    if (route == nullptr) throw error_of_status(404, request.path);
+    check_caller(request);
+    if (std::string_view(route->method) != "POST") {
+      if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
+        throw error_of_status(400, request.path);
+      return;
+    }
+    if (!is_json_type(request.get_header_value("Content-Type")) ||
+        request.has_header("Content-Encoding"))
+      throw error_of_status(415, request.path);
+    if (!request.has_header("Content-Length") && !request.has_header("Transfer-Encoding"))
+      throw bad_request("the request has no body; give a JSON object");
+    const auto length = request.get_header_value<uint64_t>("Content-Length");
+    if (length > static_cast<uint64_t>(options_.max_body_bytes))
+      throw error_of_status(413, request.path);
+  }
+
+  void check_caller(const httplib::Request& request) const {
+    if (options_.api_key.empty()) {
+      const std::string host = host_name(request.get_header_value("Host"));
+      if (!is_loopback(host) && host != options_.host)
+        throw ApiError(403, "invalid_request_error",
+                       "the Host header names another machine than this server's; without a key it "
+                       "answers to localhost only");
+      return;
+    }
+    if (request.path == "/health") return;
+    const std::string given = request.get_header_value("Authorization");
+    if (!equal_in_constant_time(sha256(given), sha256("Bearer " + options_.api_key)))
+      throw unauthorized(
+          given.empty()
+              ? "this server needs its API key; send it as Authorization: Bearer KEY"
+              : "this is not the API key of this server; give that of its --api-key-file");
+  }
+
+  void answer(const Route& route, const httplib::Request& request, httplib::Response& response,
+              const std::string& body) {
+    try {
+      Connection& connection = Connection::current();
+      const Client client{.is_connected = [&] { return connection.is_alive(); }, .write = {}};
+      Reply reply = route.call(api_, body, client);
+      if (!reply.stream) return response.set_content(reply.body, reply.content_type);
+      response.set_header("Cache-Control", "no-cache");
+      response.set_chunked_content_provider(
+          reply.content_type,
+          [stream = std::move(reply.stream)](size_t /*offset*/, httplib::DataSink& sink) {
+            write_stream(stream, sink);
+            return true;
+          });
+    } catch (const ApiError& error) {
+      refuse(response, error);
+    } catch (const InputError& error) {
+      refuse(response, bad_request(error.what()));
+    } catch (const std::exception& error) {
+      log_warning("{} {}: {}", request.method, request.path, error.what());
+      refuse(response, server_error("the server has failed; its log says why"));
+    }
+  }
+
+  static void write_stream(const std::function<void(const Client&)>& stream,
+                           httplib::DataSink& sink) {
+    stream({.is_connected = [] { return Connection::current().is_alive(); },
+            .write =
+                [&](std::string_view text) {
+                  return text.empty() || sink.write(text.data(), text.size());
+                }});
+    sink.done();
+  }
+
+  static void refuse(httplib::Response& response, const ApiError& error) {
+    response.status = error.status;
+    response.set_content(error.body(), "application/json");
+    if (error.status == 429) response.set_header("Retry-After", "1");
+  }
+
+  // The body of the request may be unread: nothing that follows it can be understood.
+  static void finish_error(const httplib::Request& request, httplib::Response& response) {
+    if (response.body.empty()) refuse(response, error_of_status(response.status, request.path));
+    response.set_header("Connection", "close");
+    Connection::current().close_after_answer();
+  }
+
+  bool process_and_close_socket(socket_t socket) override {
+    Connection connection(socket, options_.limits);
+    const auto stops = [this] { return svr_sock_ == INVALID_SOCKET; };
+    for (size_t left = kRequestsPerConnection;
+         left > 0 && !connection.closes() && connection.wait_for_request(stops); --left) {
+      bool is_closed = false;
+      const bool is_answered =
+          process_request(connection, /*close_connection=*/left == 1, is_closed, nullptr);
+      if (connection.take_active()) --active_;
+      if (!is_answered || is_closed) break;
+    }
+    return true;
+  }
+
+  const HttpOptions options_;
+  Api& api_;
+  ServerMetrics& metrics_;
+  std::atomic<bool> is_draining_ = false;
+  std::atomic<int64_t> active_ = 0;  // requests whose headers were read and that are not answered
+};
+
+HttpServer::HttpServer(const HttpOptions& options, Api& api, ServerMetrics& metrics)
+    : listener_(std::make_unique<Listener>(options, api, metrics)), port_(listener_->bind()) {}
+
+HttpServer::~HttpServer() = default;
+
+void HttpServer::run(const std::function<bool()>& wants_stop) {
+  std::thread listening = start_thread([this] { listener_->listen_after_bind(); });
+  while (!wants_stop()) std::this_thread::sleep_for(kStopInterval);
+  listener_->drain();
+  listening.join();
+}
+
+}  // namespace tlt::serve

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/server.h"
+
+#include <atomic>
+#include <thread>
+
+#include "base/check.h"
+#include "base/start_thread.h"
+#include "ops/batch.h"
+
+namespace tlt::serve {
+namespace {
+
+using chat_template::ChatTemplate;
+using chat_template::ToolCallFormat;
+
+ToolCallFormat tool_call_format(const std::string& parser,
+                                const std::optional<ChatTemplate>& chat_template) {
+  if (const auto format = chat_template::parse_tool_call_format(parser)) return *format;
+  return chat_template ? chat_template::find_tool_call_format(*chat_template)
+                       : ToolCallFormat::kJson;
+}
+
+Api::Options api_options(const ServerOptions& options, const model::PolicyModel& policy,
+                         const tokenizer::Tokenizer& tokenizer, const EngineLoop& loop) {
+  const auto chat_template = ChatTemplate::find(options.model_folder);
+  const model::ModelConfig& config = policy.config();
+  return {.model = {.name = options.model_name,
+                    .tokenizer = tokenizer,
+                    .chat_template = chat_template,
+                    .vocabulary = config.vocabulary,
+                    .max_positions = config.max_positions,
+                    .max_cache_tokens = loop.stats().engine.pages * ops::kPageSlots,
+                    .max_choices = loop.max_responses()},
+          .eos_tokens = config.eos_tokens,
+          .tool_call_format = tool_call_format(options.tool_call_parser, chat_template)};
+}
+
+}  // namespace
+
+void ServerOptions::check() const {
+  http.check();
+  TLT_CHECK_INPUT(loop.max_waiting >= 0 && loop.max_waiting <= 1 << 20, "--max-waiting is ",
+                  loop.max_waiting, "; give a number from 0 to ", 1 << 20);
+  TLT_CHECK_INPUT(
+      tool_call_parser == "auto" || chat_template::parse_tool_call_format(tool_call_parser),
+      "--tool-call-parser is '", tool_call_parser, "'; use auto, hermes, llama3_json or json");
+}
+
+Server::Server(const ServerOptions& options, model::PolicyModel& policy,
+               const tokenizer::Tokenizer& tokenizer,
+               std::unique_ptr<rollout::Speculation> speculation)
+    : response_text_(tokenizer),
+      loop_(policy, options.loop, &response_text_, std::move(speculation)),
+      api_(api_options(options, policy, tokenizer, loop_), loop_, metrics_),
+      http_(options.http, api_, metrics_) {}
+
+void Server::run(const std::function<bool()>& wants_stop) {
+  std::atomic<bool> has_failed = false;
+  std::thread http = start_thread([&] {
+    http_.run([&] { return has_failed || wants_stop(); });
+    loop_.close();
+  });
+  try {
+    loop_.run();
+  } catch (...) {
+    has_failed = true;
+    http.join();
+    throw;
+  }
+  http.join();
+}
+
+}  // namespace tlt::serve
