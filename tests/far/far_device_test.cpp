@@ -73,6 +73,9 @@ TEST(FarDeviceTest, TensorsOfAnotherDeviceThrow) {
   EXPECT_EQ(other.device().index(), 1);
   EXPECT_THROW(at::add(far, other), c10::Error);
   EXPECT_EQ(at::add(other, at::ones({}, at::kFloat)).device().index(), 1);
+  const at::Tensor matrix = other.view({1, 2});
+  EXPECT_EQ(at::mm(matrix.t(), matrix).device().index(), 1);
+  EXPECT_EQ(at::softmax(at::silu(other), -1).device().index(), 1);
 }
 
 // Those whose CUDA kernels add with atomics.
@@ -116,9 +119,9 @@ TEST(FarDeviceTest, LaunchedWorkTakesItsTime) {
 TEST(FarDeviceTest, IsKnownByItsName) {
   EXPECT_EQ(Device::parse("far:1", 1).name(), "far:1");
   EXPECT_FALSE(far_device().is_cpu());
-  EXPECT_THAT([] { Device::parse("far:2", 1, "trainer.device"); },
+  EXPECT_THAT([] { Device::parse("far:4", 1, "trainer.device"); },
               ::testing::ThrowsMessage<InputError>(
-                  HasSubstr("trainer.device=far:2: this machine has 2 such devices")));
+                  HasSubstr("trainer.device=far:4: this machine has 4 such devices")));
   EXPECT_THROW(Device::parse("far:", 1), InputError);
 }
 

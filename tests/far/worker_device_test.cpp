@@ -17,15 +17,15 @@ Device device_of(const std::string& name, const cluster::Launch& launch, int64_t
 }
 
 cluster::Launch worker(int local_rank) {
-  return {.rank = local_rank, .world_size = 3, .local_rank = local_rank, .local_world_size = 3};
+  return {.rank = local_rank, .world_size = 5, .local_rank = local_rank, .local_world_size = 5};
 }
 
 TEST(WorkerDeviceTest, WorkersOfAHostTakeDifferentCards) {
   EXPECT_EQ(device_of("far", worker(0)).name(), "far:0");
   EXPECT_EQ(device_of("far", worker(1)).name(), "far:1");
-  EXPECT_THAT([] { device_of("far", worker(2)); },
+  EXPECT_THAT([] { device_of("far", worker(4)); },
               ::testing::ThrowsMessage<InputError>(
-                  ::testing::HasSubstr("trainer.device=far:2: this machine has 2 such devices")));
+                  ::testing::HasSubstr("trainer.device=far:4: this machine has 4 such devices")));
 }
 
 TEST(WorkerDeviceTest, ACardWithItsNumberIsTheOne) {

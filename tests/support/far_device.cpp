@@ -220,6 +220,7 @@ __attribute__((target_clones("avx2", "default"))) void multiply(const float* a, 
 // [B, M, K] x [B, K, N].
 at::Tensor batched_product(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
   launch();
+  const c10::DeviceGuard guard(a.device());
   const at::Tensor left = near(a).to(at::kFloat).contiguous(),
                    right = near(b).to(at::kFloat).contiguous();
   const int64_t m = left.size(1), k = left.size(2), n = right.size(2);
@@ -247,6 +248,7 @@ at::Tensor mm_dtype(const at::Tensor& a, const at::Tensor& b, at::ScalarType typ
 template <class Body>
 at::Tensor for_elements(const at::Tensor& x, const Body& body) {
   launch();
+  const c10::DeviceGuard guard(x.device());
   const at::Tensor from = near(x).to(at::kFloat).contiguous();
   at::Tensor out = at::empty_like(from);
   const float* in = from.const_data_ptr<float>();
@@ -269,6 +271,7 @@ at::Tensor softmax(const at::Tensor& x, int64_t dimension, bool /*half_to_float*
   TORCH_CHECK(x.scalar_type() == at::kFloat && (dimension == -1 || dimension == x.dim() - 1),
               "softmax over dimension ", dimension, " of ", x.sizes());
   launch();
+  const c10::DeviceGuard guard(x.device());
   const at::Tensor from = near(x).contiguous();
   at::Tensor out = at::empty_like(from);
   const int64_t columns = x.size(-1);

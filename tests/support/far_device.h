@@ -23,7 +23,7 @@
 
 namespace tlt::tests {
 
-inline constexpr int kFarDevices = 2;
+inline constexpr int kFarDevices = 4;
 
 struct FarCounts {
   int64_t operations = 0;        // kernels, copies on the device included
