@@ -56,10 +56,11 @@ struct GenerateComplaintTest : ::testing::Test {
 TEST(CommandLineComplaintTest, UnknownCommandListsTheKnownOnes) {
   const Ended ended = run_program({"genrate"});
   EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_EQ(ended.err,
-            "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
-            "export, eval, report, generate, chat, score, reward, tokenize, data, import, bench, "
-            "simulate, options, doctor\n");
+  EXPECT_EQ(
+      ended.err,
+      "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
+      "export, eval, report, generate, chat, serve, score, reward, tokenize, data, import, bench, "
+      "simulate, options, doctor\n");
   EXPECT_EQ(run_program({}).exit_code, 2);
 }
 
