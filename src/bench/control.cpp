@@ -5,6 +5,8 @@
 // decisions, messages, encryption.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -125,6 +127,7 @@ class WorkersProcess {
     pid_ = fork();
     TLT_CHECK(pid_ >= 0, "cannot start a process");
     const bool is_child = pid_ == 0;
+    if (is_child) prctl(PR_SET_PDEATHSIG, SIGKILL);
     input_ = is_child ? down[0] : up[0];
     output_ = is_child ? up[1] : down[1];
     close(is_child ? down[1] : down[0]);
