@@ -24,10 +24,11 @@ const char* const kAsked = std::getenv("TLT_INVARIANT_STEPS");
 const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
 
 // For idle time, and for training in the little there is on a fast machine: few, long groups, small
-// optimizer steps.
+// optimizer steps, nothing else to do.
 const std::vector<std::string> kIdling = {
-    "trainer.threads=1", "data.max_response_length=200", "speculative.train.gap_share=0.5",
-    "speculative.train.step_tokens=128", "speculative.train.slice_milliseconds=1",
+    "actor.early_gradients=false", "trainer.threads=1", "data.max_response_length=200",
+    "speculative.train.gap_share=0.5", "speculative.train.step_tokens=128",
+    "speculative.train.slice_milliseconds=1",
     // What was trained is used, better or not.
     "speculative.train.publish_margin=1000000"};
 
