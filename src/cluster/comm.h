@@ -113,6 +113,7 @@ class Comm {
   }
   // From now on losses are survived. `is_lost`: on rank 0, whether a worker is known to be dead;
   // null: no longer. Every rank calls it between the same collectives.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those that keep it move from it.
   virtual void continue_after_loss(std::function<bool(int worker)> /*is_lost*/) {}
 };
 

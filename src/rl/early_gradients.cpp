@@ -63,11 +63,12 @@ std::vector<std::vector<float>> EarlyGradients::reference_of(
 void EarlyGradients::begin(std::span<const int32_t> prompt,
                            std::span<const run::Rollout> rollouts) {
   TLT_CHECK(!has_work() && takes(rollouts.front().prompt));
-  Group& group = group_.emplace();
+  Group group;
   for (const run::Rollout& rollout : rollouts) {
     group.samples.push_back(make_sample(prompt, rollout));
     group.scores.push_back(rollout.score);
   }
+  group_ = std::move(group);
 }
 
 bool EarlyGradients::try_part() {

@@ -531,9 +531,10 @@ std::vector<run::Rollout> RolloutPhase::exchange() {
   for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine)))
     for (run::Rollout& rollout : run::unpack(bytes)) all.push_back(std::move(rollout));
   std::ranges::stable_sort(all, {}, order);
-  const auto again = std::ranges::unique(all, {}, place);
-  TLT_CHECK(again.empty() || comm_.continues_after_loss(), again.size(), " rollouts twice");
-  all.erase(again.begin(), again.end());
+  const auto end = std::unique(all.begin(), all.end(),
+                               [&](const auto& a, const auto& b) { return place(a) == place(b); });
+  TLT_CHECK(end == all.end() || comm_.continues_after_loss(), all.end() - end, " rollouts twice");
+  all.erase(end, all.end());
   return all;
 }
 
