@@ -22,7 +22,7 @@ function(tlt_write_page_header header page uplot)
   set(scripts begin.js data.js charts.js sections.js timeline.js rollouts.js compare.js main.js)
   list(TRANSFORM scripts PREPEND "${page}/")
   file(WRITE "${header}.new" "// Made by cmake/TltReportPage.cmake from src/run/report/page/ and uPlot.\n"
-    "#pragma once\n#include <string_view>\nnamespace tlt::run::page_files {\n")
+    "#pragma once\n#include <string_view>\n#pragma GCC diagnostic ignored \"-Woverlength-strings\"\nnamespace tlt::run::page_files {\n")
   tlt_append_page_part("${header}.new" kStyle "${uplot}/uplot.min.css" "${page}/page.css")
   tlt_append_page_part("${header}.new" kScript "${uplot}/uplot.iife.min.js" ${scripts})
   tlt_append_page_part("${header}.new" kLicence "${page}/uplot_licence.txt")

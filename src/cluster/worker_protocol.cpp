@@ -111,25 +111,26 @@ void WorkerProtocol::stopped() {
   taken_.clear();
 }
 
-void WorkerProtocol::lost(int worker) {
-  if (std::ranges::count(lost_workers_, worker) == 0) lost_workers_.push_back(worker);
-}
-
-void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
+bool WorkerProtocol::handles_in_any_step(const WorkerCommand& command) {
   switch (command.kind) {
     case WorkerCommand::Kind::kExit:
       given_up_ = true;
       may_train_ = false;
-      return;
+      return true;
     case WorkerCommand::Kind::kLost:
-      lost(static_cast<int>(command.group));
-      return;
+      if (const auto worker = static_cast<int>(command.group);
+          std::ranges::count(lost_workers_, worker) == 0)
+        lost_workers_.push_back(worker);
+      return true;
     case WorkerCommand::Kind::kAlive:
-      return;
+      return true;
     default:
-      break;
+      return false;
   }
-  if (command.step != step_) return;
+}
+
+void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
+  if (handles_in_any_step(command) || command.step != step_) return;
   switch (command.kind) {
     case WorkerCommand::Kind::kGive:
       TLT_CHECK(!held_, "group ", command.group, " while group ", *held_, " waits");

@@ -72,8 +72,9 @@ class WorkerProtocol {
   const std::vector<int>& lost_workers() const { return lost_workers_; }
 
  private:
-  void stopped();         // kStop
-  void lost(int worker);  // kLost
+  void stopped();  // kStop
+  // False: the command belongs to its step, and has not been handled.
+  bool handles_in_any_step(const WorkerCommand& command);
   Event event(Event::Kind kind, int64_t group) const {
     return {.kind = kind, .worker = worker_, .step = step_, .group = group};
   }

@@ -31,7 +31,7 @@ struct Route {
 };
 
 const std::vector<Route>& routes() {
-  static const std::vector<Route> kRoutes = {
+  static const std::vector<Route> all = {
       {"POST", "/v1/completions",
        [](Api& api, const std::string& body, const Client& client) {
          return api.completion(body, /*is_chat=*/false, client);
@@ -51,7 +51,7 @@ const std::vector<Route>& routes() {
        [](Api& api, const std::string& body, const Client&) { return api.detokenize(body); }},
       {"POST", "/update_weights",
        [](Api& api, const std::string& body, const Client&) { return api.update_weights(body); }}};
-  return kRoutes;
+  return all;
 }
 
 const Route* find_route(const std::string& method, const std::string& path) {

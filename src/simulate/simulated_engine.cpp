@@ -46,8 +46,8 @@ double SimulatedEngine::kv_of(const SimulatedSequence& sequence) const {
   return prompt_share_ + sequence.generated;
 }
 
-void SimulatedEngine::submit(std::vector<SimulatedSequence> sequences) {
-  for (SimulatedSequence& sequence : sequences) waiting_.push_back(sequence);
+void SimulatedEngine::submit(const std::vector<SimulatedSequence>& sequences) {
+  for (const SimulatedSequence& sequence : sequences) waiting_.push_back(sequence);
 }
 
 std::vector<SimulatedSequence> SimulatedEngine::take_unfinished() {
@@ -230,18 +230,24 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
                 .draft_seconds = drafting * setup_.slowness,
                 .has_prompt_rows = has_prompt_rows});
   const auto repeats = static_cast<double>(steps);
-  for (size_t i = 0; i < decoding_.size(); ++i) {
-    const double more = std::min(repeats * tokens_of(i), decoding_[i]->left());
-    decoding_[i]->generated += more;
-    kv_tokens_ += more;
-    counters_.tokens += more;
-  }
   counters_.steps += steps;
   counters_.speculative_steps += drafts_.empty() ? 0 : steps;
   counters_.draft_model_steps += drafts_.empty() || arm.kind != "eagle" ? 0 : steps;
   counters_.sequence_steps += repeats * count;
   counters_.speculative_sequence_steps += repeats * static_cast<double>(drafts_.size());
   counters_.speculative_tokens += repeats * drafted_tokens;
+  append(repeats);
+  return seconds * repeats;
+}
+
+// The tokens of so many engine steps.
+void SimulatedEngine::append(double steps) {
+  for (size_t i = 0; i < decoding_.size(); ++i) {
+    const double more = std::min(steps * tokens_of(i), decoding_[i]->left());
+    decoding_[i]->generated += more;
+    kv_tokens_ += more;
+    counters_.tokens += more;
+  }
   counters_.peak_kv_tokens = std::max(counters_.peak_kv_tokens, kv_tokens_);
   std::erase_if(running_, [&](const SimulatedSequence& it) {
     if (it.left() > kDone) return false;
@@ -249,7 +255,6 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
     finished_.push_back(it);
     return true;
   });
-  return seconds * repeats;
 }
 
 void SimulatedEngine::learn(const speculation::Arm& arm, speculation::StepOutcome outcome) {

@@ -72,7 +72,7 @@ class SimulatedEngine {
   explicit SimulatedEngine(const Setup& setup);
 
   // A group's sequences, or migrated ones.
-  void submit(std::vector<SimulatedSequence> sequences);
+  void submit(const std::vector<SimulatedSequence>& sequences);
   // Runs engine steps; returns their seconds. 0: there is nothing to do.
   double step();
   std::vector<SimulatedSequence> take_finished() { return std::exchange(finished_, {}); }
@@ -109,6 +109,7 @@ class SimulatedEngine {
   void admit();
   double prefill(double rows);
   double decode(bool has_prompt_rows, double prompt_seconds);
+  void append(double steps);
   speculation::Load tuner_load() const;
   speculation::Arm choose(const speculation::Load& load);
   void draft(const speculation::Arm& arm, const speculation::Load& load);

@@ -221,7 +221,7 @@ void Simulation::start_group(Worker& worker, int64_t group) {
   }
   worker.unfinished[group] = std::ssize(sequences);
   for (const SimulatedSequence& it : sequences) worker.source_of[it.group] = group;
-  worker.engine->submit(std::move(sequences));
+  worker.engine->submit(sequences);
 }
 
 void Simulation::migrate_or_report(Worker& worker) {

@@ -79,17 +79,13 @@ Workload::Workload(const SimulateOptions& options)
 void Workload::read_parameters(const std::string& text) {
   double p99 = 0;
   const char* const end = text.data() + text.size();
-  auto [at, error] = std::from_chars(text.data(), end, median_);
-  const bool has_two = error == std::errc() && at != end && *at == ',';
-  if (has_two)
-    std::tie(at, error) = [&] {
-      const auto result = std::from_chars(at + 1, end, p99);
-      return std::pair(result.ptr, result.ec);
-    }();
-  TLT_CHECK_INPUT(
-      has_two && error == std::errc() && at == end && median_ >= 1 && p99 >= median_ && p99 <= 1e9,
-      "lengths has \"", text,
-      "\"; give the median and a 99th percentile that is not smaller, as 2000,20000");
+  std::from_chars_result read = std::from_chars(text.data(), end, median_);
+  const bool has_two = read.ec == std::errc() && read.ptr != end && *read.ptr == ',';
+  if (has_two) read = std::from_chars(read.ptr + 1, end, p99);
+  TLT_CHECK_INPUT(has_two && read.ec == std::errc() && read.ptr == end && median_ >= 1 &&
+                      p99 >= median_ && p99 <= 1e9,
+                  "lengths has \"", text,
+                  "\"; give the median and a 99th percentile that is not smaller, as 2000,20000");
   const double ratio = std::log(p99 / median_);
   // Pareto: quantile = scale x (1 - share)^(-shape), so p99 / median = 50^shape.
   shape_ = kind_ == Kind::kLognormal ? ratio / kScoreOfP99 : ratio / std::log(50.0);
