@@ -240,7 +240,7 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
   return seconds * repeats;
 }
 
-// The tokens of so many engine steps.
+// Adds the tokens of `steps` engine steps.
 void SimulatedEngine::append(double steps) {
   for (size_t i = 0; i < decoding_.size(); ++i) {
     const double more = std::min(steps * tokens_of(i), decoding_[i]->left());
