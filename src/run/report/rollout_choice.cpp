@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/report/rollout_choice.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -101,7 +103,7 @@ void copy_tokens(const Json& row, Json& out) {
     out["token_logprobs"] = first_tokens(*logprobs);
   if (!fits(accepted)) return;
   std::string flags;
-  for (const Json& flag : *accepted)
+  for (const Json& flag : first_tokens(*accepted))
     flags += (flag.is_boolean() && flag.get<bool>()) || (flag.is_number() && flag != 0) ? '1' : '0';
   out["accepted"] = flags;
 }
@@ -149,6 +151,11 @@ std::vector<Json> rows_of(const DumpFile& file, const char* kind, LeftOut& left_
   Extreme longest, best, worst;
   int64_t index = 0;
   for_each_row(file.path, kMaxRolloutBytes, left_out, [&](Json& row) {
+    if (index == kMaxRolloutRows) {
+      left_out.add(
+          fmt::format("{}: the rows after the first {} are not read", file.path, kMaxRolloutRows));
+      return false;
+    }
     Json shown = shown_row(row, kind, file.step);
     const double score = shown.value("score", std::nan(""));
     longest.offer(shown.value("response_tokens", 0.0), index, shown);
@@ -158,7 +165,8 @@ std::vector<Json> rows_of(const DumpFile& file, const char* kind, LeftOut& left_
       all.emplace_back(index, std::move(shown));
     else if (firsts.size() < kFirstRows)
       firsts.emplace_back(index, std::move(shown));
-    return ++index < kMaxRolloutRows;
+    ++index;
+    return true;
   });
   for (Extreme* extreme : {&longest, &best, &worst})
     if (extreme->index >= 0) all.emplace_back(extreme->index, std::move(extreme->row));

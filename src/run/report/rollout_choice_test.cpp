@@ -136,6 +136,28 @@ TEST_F(RolloutChoiceTest, DamagedRowsAreNamedAndLeftOut) {
               ElementsAre(HasSubstr("000001.jsonl:2: "), HasSubstr("000001.jsonl:3: not JSON")));
 }
 
+TEST_F(RolloutChoiceTest, RowsAfterTheLimitAreNamed) {
+  std::vector<Json> rows(5'000, dumped_row(1, 1, "x"));
+  write("rollouts/000001.jsonl", rows);
+  choose();
+  EXPECT_TRUE(left_out_.is_empty());
+  rows.push_back(dumped_row(2, 1, "x"));
+  write("rollouts/000001.jsonl", rows);
+  choose();
+  EXPECT_THAT(left_out_.sentences(),
+              ElementsAre(HasSubstr("000001.jsonl: the rows after the first 5000")));
+}
+
+TEST_F(RolloutChoiceTest, FlagsEndWithTheTokens) {
+  Json row = dumped_row(1, 1, std::string(5'000, 'x'));
+  row["token_texts"] = std::vector<std::string>(5'000, "x");
+  row["accepted"] = std::vector<bool>(5'000, true);
+  write("rollouts/000001.jsonl", {row});
+  const Json shown = choose().at(0);
+  EXPECT_EQ(shown.at("token_texts").size(), 4'096u);
+  EXPECT_EQ(shown.at("accepted"), std::string(4'096, '1'));
+}
+
 TEST_F(RolloutChoiceTest, ARunWithoutResponsesHasNone) { EXPECT_EQ(choose(), Json::array()); }
 
 }  // namespace

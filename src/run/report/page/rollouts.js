@@ -89,8 +89,10 @@ function rolloutSection() {
     return [...parts, text.slice(from)];
   }
 
+  // The tokens, then the text of those that the page does not have.
   function tokens(row) {
-    return row.token_texts.map((text, i) => {
+    const rest = row.output.slice(row.token_texts.join('').length);
+    const spans = row.token_texts.map((text, i) => {
       const logprob = row.token_logprobs ? row.token_logprobs[i] : null;
       const accepted = row.accepted ? row.accepted[i] === '1' : null;
       let background = '';
@@ -100,6 +102,7 @@ function rolloutSection() {
         `token ${i}` + (is(logprob) ? `, logprob ${logprob}, probability ${percent(Math.exp(logprob))}` : '') +
         (accepted === null ? '' : accepted ? ', accepted draft token' : ', sampled by the policy')}, text);
     });
+    return [spans, rest ? el('span', {title: `no colours after token ${spans.length - 1}`}, rest) : null];
   }
 
   function colourControl(row) {
