@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <string>
 
 namespace tlt::run {
@@ -13,11 +15,18 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Metrics whose highest value in a stretch of steps is kept.
-constexpr const char* kPeaks[] = {"critic/score/mean", "actor/grad_norm", "timing_s/step"};
-// Metrics of a validation.
-constexpr const char* kValidations[] = {"main/validation_score", "main/validation_loss"};
-constexpr int64_t kKeptPerStretch = 1 + std::ssize(kPeaks) + std::ssize(kValidations);
+constexpr const char* kScore = "critic/score/mean";
+constexpr const char* kHeldOutScore = "main/validation_score";
+constexpr const char* kHeldOutLoss = "main/validation_loss";
+// Metrics whose highest, lowest or last value in a stretch of steps is kept.
+constexpr const char* kHighest[] = {kScore, kHeldOutScore, "actor/grad_norm", "timing_s/step"};
+constexpr const char* kLowest[] = {kHeldOutLoss};
+constexpr const char* kLast[] = {kHeldOutScore, kHeldOutLoss};
+constexpr int64_t kKeptPerStretch =
+    1 + std::ssize(kHighest) + std::ssize(kLowest) + std::ssize(kLast);
+// Metrics of which the page draws means of kMeanSteps steps.
+constexpr const char* kMeans[] = {kScore, "main/loss", "timing_s/step",
+                                  "rollout/spec_accept_length"};
 
 std::vector<double> all_steps(const MetricHistory& history) {
   std::set<double> steps;
@@ -26,13 +35,38 @@ std::vector<double> all_steps(const MetricHistory& history) {
   return {steps.begin(), steps.end()};
 }
 
-// The points with first <= step < end; an end of nullptr: all that follow.
-std::pair<Points::const_iterator, Points::const_iterator> stretch(const Points& points,
-                                                                  double first, const double* end) {
-  const auto begin = std::ranges::lower_bound(points, first, {}, &Points::value_type::first);
-  return {begin, end == nullptr
-                     ? points.end()
-                     : std::ranges::lower_bound(points, *end, {}, &Points::value_type::first)};
+// The points with first <= step < end.
+std::span<const Points::value_type> stretch(const Points& points, double first, double end) {
+  return {std::ranges::lower_bound(points, first, {}, &Points::value_type::first),
+          std::ranges::lower_bound(points, end, {}, &Points::value_type::first)};
+}
+
+// Adds the steps of a stretch to keep.
+void keep_of_stretch(const MetricHistory& history, double first, double end,
+                     std::set<double>& kept) {
+  kept.insert(first);
+  for (const char* name : kHighest)
+    if (const auto part = stretch(history.points(name), first, end); !part.empty())
+      kept.insert(std::ranges::max_element(part, {}, &Points::value_type::second)->first);
+  for (const char* name : kLowest)
+    if (const auto part = stretch(history.points(name), first, end); !part.empty())
+      kept.insert(std::ranges::min_element(part, {}, &Points::value_type::second)->first);
+  for (const char* name : kLast)
+    if (const auto part = stretch(history.points(name), first, end); !part.empty())
+      kept.insert(part.back().first);
+}
+
+// The mean of kMeanSteps points around each one, of fewer at the ends.
+Points rolling_mean(const Points& points) {
+  constexpr size_t kHalf = kMeanSteps / 2;
+  Points means;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const size_t begin = i < kHalf ? 0 : i - kHalf, end = std::min(points.size(), i + kHalf + 1);
+    double sum = 0;
+    for (size_t k = begin; k < end; ++k) sum += points[k].second;
+    means.emplace_back(points[i].first, sum / static_cast<double>(end - begin));
+  }
+  return means;
 }
 
 // Sums of the metrics up to and including each step.
@@ -78,19 +112,14 @@ std::vector<double> choose_steps(const MetricHistory& history, int64_t max_value
   const auto length =
       static_cast<size_t>(kKeptPerStretch * values / std::max<int64_t>(max_values, 1) + 1);
   std::set<double> kept = {steps.back()};
-  for (size_t i = 0; i < steps.size(); i += length) {
-    kept.insert(steps[i]);
-    const double* end = i + length < steps.size() ? &steps[i + length] : nullptr;
-    for (const char* name : kPeaks) {
-      const auto [first, last] = stretch(history.points(name), steps[i], end);
-      if (first != last)
-        kept.insert(std::ranges::max_element(first, last, {}, &Points::value_type::second)->first);
-    }
-    for (const char* name : kValidations) {
-      const auto [first, last] = stretch(history.points(name), steps[i], end);
-      if (first != last) kept.insert(std::prev(last)->first);
-    }
-  }
+  for (size_t i = 0; i < steps.size(); i += length)
+    keep_of_stretch(
+        history, steps[i],
+        i + length < steps.size() ? steps[i + length] : std::numeric_limits<double>::infinity(),
+        kept);
+  const Points& scores = history.points(kScore);
+  for (size_t i = 0; i < std::min(kMeanSteps, scores.size()); ++i)
+    kept.insert({scores[i].first, scores[scores.size() - 1 - i].first});
   return {kept.begin(), kept.end()};
 }
 
@@ -101,12 +130,15 @@ nlohmann::json metric_table(const MetricHistory& history, int64_t max_values) {
   using Names = std::vector<const char*>;
   const Names tokens =
       has_rollouts ? Names{"rollout/tokens"} : Names{"train/tokens", "drafter/tokens"};
-  Json columns = Json::object(), sums = Json::object();
+  Json columns = Json::object(), means = Json::object(), sums = Json::object();
   for (const std::string& name : history.names("")) {
     columns[name] = column(history.points(name), steps);
     if (name.starts_with("timing_s/") || name.ends_with("_seconds"))
       sums[name] = {history.sum(name), history.points(name).size()};
   }
+  for (const char* name : kMeans)
+    if (const Points& points = history.points(name); !points.empty())
+      means[name] = column(rolling_mean(points), steps);
   return {
       {"steps", steps},
       {"all_steps", all_steps(history).size()},
@@ -114,6 +146,7 @@ nlohmann::json metric_table(const MetricHistory& history, int64_t max_values) {
       {"seconds", running_sum(history, steps,
                               {"timing_s/step", "timing_s/testing", "timing_s/save_checkpoint"})},
       {"columns", std::move(columns)},
+      {"means", std::move(means)},
       {"sums", std::move(sums)}};
 }
 

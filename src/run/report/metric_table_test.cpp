@@ -82,6 +82,33 @@ TEST(MetricTableTest, ALongRunKeepsPeaksAndValidationsWithinTheLimit) {
   EXPECT_EQ(table.at("seconds").back(), 4999 + 60);
 }
 
+TEST(MetricTableTest, MeansAndTheBestValidationAreThoseOfAllSteps) {
+  std::vector<Json> rows;
+  for (int step = 1; step <= 5000; ++step) {
+    rows.push_back({{"step", step}, {"critic/score/mean", step % 5}, {"other", 1}});
+    rows.back()["main/validation_score"] = step == 1234 ? 0.9 : 0.5;
+  }
+  const MetricHistory history = history_of_rows(rows);
+  const std::vector<double> steps = choose_steps(history, 3000);
+  ASSERT_THAT(steps, SizeIs(Le(1000u)));
+  for (const int step : {1, 2, 3, 4, 5, 1234, 4996, 4997, 4998, 4999, 5000})
+    EXPECT_THAT(steps, Contains(step));
+  const Json means = metric_table(history, 3000).at("means").at("critic/score/mean");
+  ASSERT_EQ(means.size(), steps.size());
+  EXPECT_EQ(means.at(0), 2) << "of steps 1 to 3";
+  for (size_t i = 2; i + 2 < steps.size(); ++i)
+    EXPECT_EQ(means.at(i), 2) << "of five steps next to each other, not of five that are kept";
+  EXPECT_EQ(means.back(), 7.0 / 3) << "of steps 4998 to 5000";
+}
+
+TEST(MetricTableTest, TheLowestHeldOutLossIsKept) {
+  std::vector<Json> rows;
+  for (int step = 1; step <= 5000; ++step)
+    rows.push_back(
+        {{"step", step}, {"main/loss", 1}, {"main/validation_loss", step == 1234 ? 0.1 : 0.5}});
+  EXPECT_THAT(choose_steps(history_of_rows(rows), 3000), Contains(1234));
+}
+
 TEST(MetricTableTest, AHistoryWithoutRowsIsEmpty) {
   EXPECT_TRUE(metric_table(history_of_rows({}), 1000).at("steps").empty());
 }

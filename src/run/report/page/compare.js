@@ -43,7 +43,7 @@ function comparison() {
   const swatch = (run, i) => el('span', {class: 'run'}, el('i', {style: {'--key': colour(i)}}), run.label);
   const isLoss = !runs.some((run) => known(col(run, heldOutName(run))).length || known(col(run, 'critic/score/mean')).length);
   const heldOut = (run) => col(run, isLoss ? 'main/validation_loss' : heldOutName(run)) || [];
-  const training = (run) => rollingMean(col(run, isLoss ? 'main/loss' : 'critic/score/mean'), 5) || [];
+  const training = (run) => meanOf5(run, isLoss ? 'main/loss' : 'critic/score/mean') || [];
   const what = isLoss ? 'loss' : 'score';
   const limits = Object.keys(axes).map((mode) => [mode, Math.min(...runs.map((run) => last(xs(run, mode))))]);
   const cell = (value, text) => el('td', {title: is(value) ? String(value) : null}, text);
@@ -90,6 +90,6 @@ function overview() {
     el('summary', null, `${run.label}: ${run.left_out.length === 1 ? '1 thing was' : run.left_out.length + ' things were'} left out`),
     el('ul', null, run.left_out.map((sentence) => el('li', null, sentence)))));
   const thinned = runs.filter((run) => run.steps.length < run.metrics.all_steps).map((run) => el('p', {class: 'note'},
-    `${run.label}: ${run.steps.length} of ${run.metrics.all_steps} steps are drawn, those with a validation and with the highest score, gradient norm and time of each stretch among them.`));
+    `${run.label}: ${run.steps.length} of ${run.metrics.all_steps} steps are drawn, those with the last and the best validation and with the highest score, gradient norm and time of each stretch among them. Means of 5 steps are of all steps.`));
   return section('overview', 'Overview', notices, isSingle ? tiles(runs[0]) : comparison(), thinned);
 }

@@ -18,17 +18,17 @@ for (const run of runs) {
 }
 
 function col(run, name) {
-  if (!run.columns.has(name)) {
-    const stored = Object.hasOwn(run.metrics.columns, name) ? run.metrics.columns[name] : null;
-    let values = stored;
-    if (stored && !Array.isArray(stored)) {
-      values = new Array(run.steps.length).fill(null);
-      stored.at.forEach((index, i) => { values[index] = stored.values[i]; });
-    }
-    run.columns.set(name, values);
-  }
+  if (!run.columns.has(name)) run.columns.set(name, has(run, name) ? unpacked(run, run.metrics.columns[name]) : null);
   return run.columns.get(name);
 }
+function unpacked(run, stored) {
+  if (Array.isArray(stored)) return stored;
+  const values = new Array(run.steps.length).fill(null);
+  stored.at.forEach((index, i) => { values[index] = stored.values[i]; });
+  return values;
+}
+// The mean of the five values around each step, over all steps of the run; not all metrics have it.
+const meanOf5 = (run, name) => run.metrics.means[name] ? unpacked(run, run.metrics.means[name]) : null;
 // Sum and mean over the whole run of a metric in seconds; the steps of a long run are not all drawn.
 const total = (run, name) => run.metrics.sums[name] ? run.metrics.sums[name][0] : 0;
 const average = (run, name) => run.metrics.sums[name] ? run.metrics.sums[name][0] / run.metrics.sums[name][1] : null;

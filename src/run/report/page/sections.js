@@ -14,7 +14,7 @@ function scoreSection() {
         {label: 'held-out', values: (run) => col(run, heldOutName(run)), style: 'points', colour: 0, main: true,
           error: (run) => col(run, 'val-aux/reward/standard_error')},
         metric('training, each step', 'critic/score/mean', {style: 'dots', colour: 7}),
-        {label: 'training, mean of 5 steps', values: (run) => rollingMean(col(run, 'critic/score/mean'), 5), colour: 7},
+        {label: 'training, mean of 5 steps', values: (run) => meanOf5(run, 'critic/score/mean'), colour: 7},
         metric('generated, before filtering', 'critic/score_generated/mean', {style: 'dash', colour: 5})]},
     {title: 'Held-out score by data source', series: sources.length > 1 ? sources.slice(0, 8).map((name, i) =>
       metric(name.slice('val-core/'.length), name, {style: 'line', colour: i})) : []},
@@ -22,7 +22,7 @@ function scoreSection() {
       metric('held-out', 'main/validation_loss', {style: 'points', colour: 0, main: true}),
       metric('training, each step', 'main/loss', {style: 'dots', colour: 7}),
       {label: 'training, mean of 5 steps', values: (run) => has(run, 'main/validation_score') ||
-        has(run, 'critic/score/mean') ? null : rollingMean(col(run, 'main/loss'), 5), colour: 7}]},
+        has(run, 'critic/score/mean') ? null : meanOf5(run, 'main/loss'), colour: 7}]},
     {title: 'Groups without a gradient', unit: 'share', zero: true,
       note: 'Groups whose responses all have the same score.', series: [
         metric('share of groups', 'rollout/frac_reward_zero_std', {colour: 3})]},
@@ -67,7 +67,7 @@ function timeSection() {
         metric('checkpoint', 'timing_s/save_checkpoint', {colour: 6})]},
     {title: 'Whole step', unit: 's', zero: true, series: [
       metric('each step', 'timing_s/step', {style: 'dots', colour: 7}),
-      {label: 'mean of 5 steps', values: (run) => rollingMean(col(run, 'timing_s/step'), 5), colour: 0, main: true}]},
+      {label: 'mean of 5 steps', values: (run) => meanOf5(run, 'timing_s/step'), colour: 0, main: true}]},
     {title: 'Tokens per second', zero: true, series: [
       metric('rollout, all workers', 'rollout/tokens_per_second', {colour: 0, main: true}),
       metric('trained', 'train/tokens_per_second', {colour: 2}),
@@ -148,7 +148,7 @@ function speculationSection() {
   return section('speculation', 'Speculation', grid(
     {title: 'Acceptance length', wide: true, note: 'Tokens per forward pass of the policy, the bonus token included.', series: [
       metric('in rollouts', 'rollout/spec_accept_length', {colour: 7, style: 'dots', main: true}),
-      {label: 'in rollouts, mean of 5 steps', values: (run) => rollingMean(col(run, 'rollout/spec_accept_length'), 5), colour: 7},
+      {label: 'in rollouts, mean of 5 steps', values: (run) => meanOf5(run, 'rollout/spec_accept_length'), colour: 7},
       {label: 'held-out, draft model in use', values: offlineAcceptance, colour: 2},
       metric('held-out, frozen draft model', 'drafter/acceptance_length/frozen', {colour: 1, style: 'dash'})]},
     {title: 'Acceptance length by position in the response', note: 'Position: tokens of the response before the draft tree.',
