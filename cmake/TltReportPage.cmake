@@ -39,7 +39,8 @@ function(tlt_report_page)
     message(FATAL_ERROR "no uPlot in ${uplot}; type: make setup")
   endif()
   file(GLOB files "${page}/*")
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files} "${uplot}/uplot.iife.min.js")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files}
+    "${uplot}/uplot.iife.min.js" "${uplot}/uplot.min.css")
   tlt_write_page_header("${CMAKE_BINARY_DIR}/generated/run/report_page_files.h" "${page}" "${uplot}")
 endfunction()
 
