@@ -59,13 +59,13 @@ function timelineCard() {
   const box = el('div');
   const show = () => { const {run, step} = choices[select.value]; drawTimeline(box, run.timeline, step); };
   const move = (by) => { select.value = Math.min(choices.length - 1, Math.max(0, +select.value + by)); show(); };
-  const select = el('select', {id: 'timeline-step', onchange: show}, choices.map(({run, step}, i) => el('option', {value: i},
+  const select = el('select', {id: 'timeline-step', 'aria-label': 'Step', onchange: show}, choices.map(({run, step}, i) => el('option', {value: i},
     (isSingle ? '' : run.label + ', ') + `step ${step.step} (${duration(step.length / 1e6)})`)));
   select.value = String(Math.min(1, choices.length - 1));
   show();
   return el('div', {class: 'card', style: {'margin-bottom': '14px'}}, el('div', {class: 'head'}, el('h3', null, 'Workers over time'),
     el('button', {type: 'button', 'aria-label': 'Previous step', onclick: () => move(-1)}, '‹'),
-    el('label', {for: 'timeline-step', hidden: true}, 'Step'), select,
+    select,
     el('button', {type: 'button', 'aria-label': 'Next step', onclick: () => move(1)}, '›')),
     el('p', {class: 'note'}, 'The first, last and slowest steps and some between, from the start of the rollout to that of the next one. timeline.json has all of them.'), box);
 }
