@@ -987,6 +987,12 @@ TEST(WorkerProtocolTest, OffersAndRequestsAreSentOnce) {
   EXPECT_TRUE(protocol.has_finished());
   EXPECT_EQ(protocol.take_finished(out), "rollouts");
   EXPECT_THAT(out, IsEmpty());
+  for (const char* rollouts : {"one", "another"})  // no group that came is lost
+    protocol.on({.kind = CommandKind::kFinished, .step = 1, .migration = rollouts}, out);
+  EXPECT_EQ(protocol.take_finished(out), "one");
+  EXPECT_EQ(protocol.take_finished(out), "another");
+  EXPECT_FALSE(protocol.has_finished());
+  EXPECT_THAT(out, IsEmpty());
   protocol.on({.kind = CommandKind::kHandOver, .step = 1, .group = 1}, out);
   ASSERT_TRUE(protocol.should_hand_over());
   protocol.hand_over("mine", out);

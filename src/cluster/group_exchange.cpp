@@ -6,11 +6,10 @@
 namespace tlt::cluster {
 
 void GroupExchange::handed_over(int from, int to, bool has_group) {
+  if (!has_group) at(from).offered = 0;
   if (at(to).asked != from) return;
   at(to).asked.reset();
-  if (has_group) return;
-  at(from).offered = 0;
-  at(to).wants = true;
+  at(to).wants |= !has_group;
 }
 
 void GroupExchange::lose(int worker) {

@@ -12,8 +12,9 @@
 //
 //   exchange.offer(/*worker=*/0, /*groups=*/3);
 //   exchange.want(/*worker=*/1);
-//   while (const auto match = exchange.next_match()) … ask match->from for a group for match->to …
-//   exchange.handed_over(/*to=*/1, /*from=*/0, /*has_group=*/true);
+//   while (const auto match = exchange.next_match())
+//     … ask match->from for a group for match->to …
+//   exchange.handed_over(/*from=*/0, /*to=*/1, /*has_group=*/true);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -38,8 +39,9 @@ class GroupExchange {
   void offer(int worker, int64_t groups) { at(worker).offered = groups; }
   // The worker is idle and has no group of its own to compute.
   void want(int worker) { at(worker).wants = true; }
-  // It has a group to roll out instead.
-  void end_want(int worker) { at(worker).wants = false; }
+  // It has a group to roll out instead. What it was promised still comes; if none does, no other
+  // worker is asked.
+  void end_want(int worker) { at(worker).wants = false, at(worker).asked.reset(); }
   // `from` has answered to a match, with a group or, if it has begun all of them, without one.
   void handed_over(int from, int to, bool has_group);
   void lose(int worker);

@@ -54,6 +54,24 @@ TEST(GroupExchangeTest, WorkersThatHaveOtherWorkAreNotServed) {
   EXPECT_EQ(exchange.next_match(), std::nullopt) << "of the step before";
 }
 
+TEST(GroupExchangeTest, NoOtherIsAskedForAWorkerThatHasOtherWorkByThen) {
+  GroupExchange exchange(4);
+  exchange.offer(0, 2);
+  exchange.offer(1, 1);
+  exchange.want(2);
+  exchange.want(3);
+  EXPECT_EQ(exchange.next_match(), (Match{.from = 0, .to = 2}));
+  EXPECT_EQ(exchange.next_match(), (Match{.from = 0, .to = 3}));
+  exchange.end_want(2);
+  exchange.end_want(3);
+  exchange.handed_over(0, 2, /*has_group=*/false);
+  EXPECT_EQ(exchange.next_match(), std::nullopt);
+  exchange.lose(0);
+  EXPECT_EQ(exchange.next_match(), std::nullopt);
+  exchange.want(2);
+  EXPECT_EQ(exchange.next_match(), (Match{.from = 1, .to = 2}));
+}
+
 TEST(GroupExchangeTest, AnotherIsAskedWhenAWorkerIsLost) {
   GroupExchange exchange(3);
   exchange.offer(0, 5);

@@ -85,7 +85,10 @@ void WorkerProtocol::offer(int64_t groups, std::vector<Event>& out) {
 std::string WorkerProtocol::take_finished(std::vector<Event>& out) {
   if (finished_.empty() && !step_done_ && !std::exchange(wants_, true))
     out.push_back(event(Event::Kind::kWant, -1));
-  return std::exchange(finished_, {});
+  if (finished_.empty()) return {};
+  std::string rollouts = std::move(finished_.front());
+  finished_.pop_front();
+  return rollouts;
 }
 
 void WorkerProtocol::hand_over(std::string rollouts, std::vector<Event>& out) {
@@ -161,7 +164,7 @@ void WorkerProtocol::on(const WorkerCommand& command, std::vector<Event>& out) {
       hand_over_to_.push_back(command.group);
       return;
     case WorkerCommand::Kind::kFinished:
-      finished_ = command.migration;
+      finished_.push_back(command.migration);
       wants_ = false;
       return;
     default:

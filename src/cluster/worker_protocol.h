@@ -96,7 +96,7 @@ class WorkerProtocol {
   int64_t offered_ = 0;
   bool wants_ = false;                // Want was sent, and no group came since
   std::deque<int64_t> hand_over_to_;  // workers
-  std::string finished_;
+  std::deque<std::string> finished_;  // rollouts of groups that were handed over to this worker
   std::vector<int> lost_workers_;
 };
 

@@ -85,6 +85,7 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
   scored_.clear();
   complete_.clear();
   begun_again_.clear();
+  wants_finished_ = false;
   unfinished_.clear();
   known_.clear();
   rest_.clear();
@@ -285,7 +286,11 @@ void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const 
     unfinished[rollout.prompt].push_back(std::move(rollout.response));
     ++unfinished_[migration];
   }
+  // A lost worker may have finished some of the migration's groups, and have handed them over,
+  // before it was lost with the rest.
+  const bool is_again = !groups_.lost_workers().empty();
   for (auto& [index, responses] : unfinished) {
+    if (is_again) begun_again_.insert(index);
     source_of_[index] = migration;
     engine_.resume(group_of(prompts[index], plan), std::move(responses));
   }
@@ -397,8 +402,11 @@ void RolloutPhase::begin_finished(std::span<const data::Prompt> prompts, const S
   if (!complete_.empty()) {
     rollouts = rollouts_of(complete_.front());
     complete_.pop_front();
-  } else if (are_gradients_first()) {
+  } else if (wants_finished_ || are_gradients_first()) {
+    // One that was asked for is taken, whatever is first by now: this worker has it for good, and
+    // wait_for_news() returns at once until it is taken.
     const std::string bytes = groups_.take_finished();
+    wants_finished_ = bytes.empty();
     if (!bytes.empty()) rollouts = run::unpack(bytes), ++times_.moved_groups;
   }
   if (rollouts.empty()) return;

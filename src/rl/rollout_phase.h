@@ -162,7 +162,10 @@ class RolloutPhase {
   // Prompts all of whose samples are scored and of mine_, for early gradients: not begun, and not
   // handed over.
   std::deque<uint32_t> complete_;
-  std::set<uint32_t> begun_again_;  // by index: finished by a worker that was lost
+  // Prompts, by index, whose gradients another worker may have: a worker that is lost had finished
+  // them.
+  std::set<uint32_t> begun_again_;
+  bool wants_finished_ = false;  // asked for another worker's group, and has not got one
   // Of the rollouts that the phase began with: those that are complete; for each prompt that has
   // any, the responses that are left to decode.
   std::vector<run::Rollout> known_;

@@ -1,5 +1,5 @@
-// What validation in training (rl_loop.h) and `tlt eval` (evaluation.h) have in common: the rows, how
-// they are sampled, and the scores of their responses.
+// What validation in training (rl_loop.h) and `tlt eval` (evaluation.h) have in common: the rows,
+// how they are sampled, and the scores of their responses.
 //
 // Threading  pure functions; start_reward() may start processes.
 //
@@ -31,8 +31,8 @@ data::Dataset load_rows(const run::RunOptions& options, const run::RunContext& c
 // rollout.val_kwargs, with uniforms that no training step uses: the same in each validation.
 SamplingPlan validation_plan(const run::RunOptions& options);
 
-// Whether the accuracy of a response is at least 1. `accuracy`: of the metric acc, the score without
-// format, length and repetition.
+// Whether the accuracy of a response is at least 1. `accuracy`: of the metric acc, the score
+// without format, length and repetition.
 bool passes(const run::Rollout& rollout, const GroupFilter& accuracy);
 
 // The scores of each prompt's responses. REQUIRES: rollouts ordered by prompt.

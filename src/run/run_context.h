@@ -20,8 +20,8 @@
 
 namespace tlt::run {
 
-// The device of this worker: trainer.device; "cuda" without a number is the card of the worker's local
-// rank, so that the workers of a host take different ones.
+// The device of this worker: trainer.device; "cuda" without a number is the card of the worker's
+// local rank, so that the workers of a host take different ones.
 Device make_device(const RunOptions& options, const cluster::Launch& launch);
 
 // The policy a run starts from: the weights of model.path, or random ones with model.random_seed.

@@ -1,8 +1,8 @@
 // A worker is killed (kill -9) in each state: while it decodes, trains the draft model, publishes
-// it, updates, validates or writes a checkpoint, in `tlt train` with trainer.on_worker_loss=stop and
-// in `tlt sft`. The run ends with one sentence; the same command, with any number of workers, ends
-// with the weights of an uninterrupted run. In every other round the workers share the optimizer
-// state before the kill, in the others after it.
+// it, updates, validates or writes a checkpoint, in `tlt train` with trainer.on_worker_loss=stop
+// and in `tlt sft`. The run ends with one sentence; the same command, with any number of workers,
+// ends with the weights of an uninterrupted run. In every other round the workers share the
+// optimizer state before the kill, in the others after it.
 //
 // TLT_KILLS=30 kills 30 times, at random moments; without it there is one kill per state.
 //

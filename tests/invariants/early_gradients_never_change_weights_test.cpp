@@ -89,7 +89,8 @@ TEST_P(EarlyGradientsNeverChangeWeights, ForAnyWorkersLossAndOptimizer) {
 
 // Only prompt 0 is in the first mini-batch. Its responses are the shortest of the second step, and
 // those of prompt 2, which the same worker has, the longest: so the worker of prompt 1 is idle when
-// it can compute prompt 0. That it is asked in time depends on the machine: one run of a few must do.
+// it can compute prompt 0. That it gets the group in time depends on the machine: one run of a few
+// must do.
 TEST_P(EarlyGradientsNeverChangeWeights, WhenAnotherWorkerComputesThem) {
   constexpr int kMostRuns = 6;
   const std::vector<std::string> options = {"data.train_batch_size=3",

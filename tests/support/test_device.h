@@ -1,5 +1,5 @@
-// The device that tests run on: the CPU, or that of TLT_TEST_DEVICE, which the ctest entries with the
-// labels `cuda` and `far` set (tests/support/far_device.h).
+// The device that tests run on: the CPU, or that of TLT_TEST_DEVICE, which the ctest entries with
+// the labels `cuda` and `far` set (tests/support/far_device.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
