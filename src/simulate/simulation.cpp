@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/random.h"
 #include "rl/idle_choice.h"
 #include "train/packing.h"
@@ -35,6 +34,12 @@ CostModel make_costs(const SimulateOptions& options) {
 }
 
 }  // namespace
+
+void StepReport::add(const StepReport& more) {
+  add_counters(*this, more);
+  engines.add(more.engines);
+  draft_acceptance = more.draft_acceptance;
+}
 
 double StepReport::acceptance_length() const {
   return engines.speculative_sequence_steps > 0
@@ -151,10 +156,7 @@ void Simulation::wake(int64_t index) {
   }
   if (worker.protocol.step_done()) {
     TLT_CHECK(worker.engine->unfinished() == 0, "a step ends with unfinished sequences");
-    const EngineCounters counters = worker.engine->take_counters();
-    add_counters(report_.engines, counters);
-    report_.engines.peak_kv_tokens =
-        std::max(report_.engines.peak_kv_tokens, counters.peak_kv_tokens);
+    report_.engines.add(worker.engine->take_counters());
     report_.decoding += worker.decoding;
     report_.idle += worker.idle;
     report_.draft_training += worker.draft_training;

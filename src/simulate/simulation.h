@@ -49,8 +49,16 @@ struct StepReport {
   int64_t responses = 0, truncated = 0, migrated = 0;
   double tokens = 0;
   double trained_tokens = 0;    // by the draft model
-  double draft_acceptance = 0;  // its rate at the beginning
+  double draft_acceptance = 0;  // its rate at the beginning; of several steps: of the last
   EngineCounters engines;       // in sum
+
+  // What is summed.
+  void visit(auto&& v) {
+    v(seconds), v(rollout), v(reward), v(exchange), v(logprobs), v(update), v(draft_gap), v(sync),
+        v(decoding), v(idle), v(draft_training), v(gradients), v(responses), v(truncated),
+        v(migrated), v(tokens), v(trained_tokens);
+  }
+  void add(const StepReport& more);
 
   // Tokens per sequence and engine step that drafted for it.
   double acceptance_length() const;
@@ -58,7 +66,8 @@ struct StepReport {
 
 class Simulation {
  public:
-  // An activity of a worker in virtual time: "decode", "idle" …
+  // An activity of a worker in virtual time. The lane is "decode"; "lost", "gradients" or "draft"
+  // while it is idle in the rollouts; or "reward", "exchange", "logprobs", "draft", "update", "sync".
   using Observer = std::function<void(int64_t worker, const char* lane, double start, double end)>;
 
   // InputError: options that contradict each other; a model that does not fit.
