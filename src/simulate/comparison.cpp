@@ -135,6 +135,7 @@ std::vector<Sensitivity> sensitivities(const SimulateOptions& options) {
       changed.draft_acceptance = std::min(changed.draft_acceptance, 0.98);
       changed.suffix_acceptance = std::min(changed.suffix_acceptance, 0.98);
       changed.length_correlation = std::min(changed.length_correlation, 1.0);
+      changed.drift = std::min(changed.drift, 1.0);
       *speedup = last_speedup(changed);
     }
   }
