@@ -87,7 +87,7 @@ class Simulation {
     std::map<int64_t, int64_t> unfinished = {};  // group or migration -> sequences
     std::map<int64_t, int64_t> source_of = {};   // group -> group or migration
     std::vector<int64_t> whole_groups = {};  // finished here, in this step; gradients not computed
-    double reported_sequences = 0;
+    int64_t reported_sequences = 0;
     int64_t steps_since_report = 0;
     double decoding = 0, idle = 0, draft_training = 0, gradients = 0;
   };
@@ -109,12 +109,14 @@ class Simulation {
   void migrate_or_report(Worker& worker);
   void exchange_messages();
   void account_idle(int64_t index);
-  double compute_gradients(Worker& worker, double seconds, double now);
+  double compute_gradients(Worker& worker, double seconds);
   bool prefers_gradients() const;
   std::vector<double> pack_costs(int64_t group) const;
   double update_seconds();
-  void train_draft_model(StepReport& report);
-  double time(const char* lane, double seconds);  // of a phase in which all workers take part
+  // Also takes what the policy's update costs the draft model.
+  void train_draft_model();
+  // Lets the seconds of a phase pass in which all workers take part, and returns them.
+  double advance(const char* lane, double seconds);
 
   const SimulateOptions options_;
   const Way& way_;
