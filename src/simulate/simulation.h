@@ -67,7 +67,8 @@ struct StepReport {
 class Simulation {
  public:
   // An activity of a worker in virtual time. The lane is "decode"; "lost", "gradients" or "draft"
-  // while it is idle in the rollouts; or "reward", "exchange", "logprobs", "draft", "update", "sync".
+  // while it is idle in the rollouts; or after them "reward", "exchange", "logprobs", "draft",
+  // "update" or "sync".
   using Observer = std::function<void(int64_t worker, const char* lane, double start, double end)>;
 
   // InputError: options that contradict each other; a model that does not fit.
