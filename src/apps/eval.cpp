@@ -175,8 +175,7 @@ class EvalFolder {
 
   // Error: no response has a score.
   void finish() {
-    const auto unscored = std::ranges::find(rows_, false, &EvalRow::is_unscored) == rows_.end();
-    if (unscored)
+    if (std::ranges::all_of(rows_, &EvalRow::is_unscored))
       throw Error(
           fmt::format("none of the {} has a score, as the log says; repair the reward, delete "
                       "{} and evaluate again",

@@ -18,15 +18,16 @@ constexpr double kGigabyte = 1e9;
 
 double row_elements(const simulate::ModelShape& m) {
   const int64_t queries = m.query_heads * m.head_size, keys = m.kv_heads * m.head_size;
-  // Forward: qkv twice, attended, middle and both norms, gate and up, gated (model/decoder_layer.h).
+  // Forward: qkv twice, attended, middle and both norms, gate and up, gated
+  // (model/decoder_layer.h).
   const int64_t forward = 2 * (queries + 2 * keys) + queries + 3 * m.hidden + 3 * m.intermediate;
   // Backward: the gradients of qkv, attended, one norm, gate and up, gated.
   const int64_t backward = queries + 2 * keys + queries + m.hidden + 3 * m.intermediate;
   return static_cast<double>(forward + backward);
 }
 
-// With gradient checkpointing: the input of each layer, the final hidden states, their gradient, one
-// layer's values and keys, and the logits of a chunk.
+// With gradient checkpointing: the input of each layer, the final hidden states, their gradient,
+// one layer's values and keys, and the logits of a chunk.
 double training_bytes(const simulate::ModelShape& m, const PlanOptions& options) {
   const auto rows = static_cast<double>(options.length);
   const double streams = static_cast<double>((m.layers + 3) * m.hidden);

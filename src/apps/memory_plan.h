@@ -1,8 +1,8 @@
 // MemoryPlan: the bytes that a worker of `tlt train` takes for a model, part by part, before any of
 // them are allocated.
 //
-// Sizes are in bfloat16 and those of the code as it is; what a library or an allocator adds is not in
-// them.
+// Sizes are in bfloat16 and those of the code as it is; what a library or an allocator adds is not
+// in them.
 //
 //   const MemoryPlan plan = plan_memory(find_model("Qwen2.5-7B"), {.workers = 2});
 //   plan.device_bytes() + plan.host_bytes()

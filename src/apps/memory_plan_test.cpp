@@ -19,8 +19,8 @@ double bytes_of(const MemoryPlan& plan, const std::string& name) {
   return 0;
 }
 
-// Parameters by hand from config.json, norms and biases left out: layers x (attention + MLP) and the
-// embedding, twice where the LM head is not tied.
+// Parameters by hand from config.json, norms and biases left out: layers x (attention + MLP) and
+// the embedding, twice where the LM head is not tied.
 TEST(MemoryPlanTest, PublishedModelsTakeTheirBytes) {
   struct Case {
     const char* name;

@@ -32,6 +32,8 @@
 namespace tlt::bench {
 namespace {
 
+constexpr int64_t kMostGroups = (int64_t{1} << 24) - 1;  // of a step: Coordinator::round_robin()
+
 struct ControlFlags {
   int64_t workers = 200, processes = 4, steps = 3, groups = 4;
   double seconds = 2;
@@ -50,6 +52,8 @@ struct ControlFlags {
                     "; give a number from 1 to that of the workers");
     TLT_CHECK_INPUT(steps >= 1 && groups >= 1 && seconds > 0,
                     "--steps, --groups and --seconds must be above 0");
+    TLT_CHECK_INPUT(groups <= kMostGroups / workers, "--groups is ", groups, "; give at most ",
+                    kMostGroups / workers, " for ", workers, " workers");
   }
   cluster::ControlOptions options() const { return {.min_workers_for_training = 1}; }
   int64_t groups_of_step() const { return groups * workers; }
@@ -134,7 +138,10 @@ class WorkersProcess {
     close(is_child ? up[0] : up[1]);
     if (is_child) serve(first, count, flags);
   }
+  // Ends the process if it still runs: after an error no end of its pipe would, because processes
+  // that were forked later have the other ends open too.
   ~WorkersProcess() {
+    kill(pid_, SIGKILL);
     close(output_);
     close(input_);
     waitpid(pid_, nullptr, 0);

@@ -8,27 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/options.h"
 
 namespace tlt::simulate {
 namespace {
-
-void add(StepReport& sum, const StepReport& more) {
-  for (double StepReport::*part :
-       {&StepReport::seconds, &StepReport::rollout, &StepReport::reward, &StepReport::exchange,
-        &StepReport::logprobs, &StepReport::update, &StepReport::draft_gap, &StepReport::sync,
-        &StepReport::decoding, &StepReport::idle, &StepReport::draft_training,
-        &StepReport::gradients, &StepReport::tokens, &StepReport::trained_tokens})
-    sum.*part += more.*part;
-  for (int64_t StepReport::*count :
-       {&StepReport::responses, &StepReport::truncated, &StepReport::migrated})
-    sum.*count += more.*count;
-  sum.draft_acceptance = more.draft_acceptance;  // the last step's
-  const double peak = std::max(sum.engines.peak_kv_tokens, more.engines.peak_kv_tokens);
-  add_counters(sum.engines, more.engines);
-  sum.engines.peak_kv_tokens = peak;
-}
 
 // Sequences that a worker has at the beginning of a step.
 double sequences_per_worker(const SimulateOptions& options) {
@@ -53,7 +36,7 @@ std::vector<WayResult> compare_ways(const SimulateOptions& options,
     WayResult& result = results.emplace_back(WayResult{.way = options.ways[i], .sum = {}});
     Simulation simulation(options, find_way(result.way),
                           i + 1 == options.ways.size() ? observer : Simulation::Observer());
-    for (; !simulation.is_done(); ++result.steps) add(result.sum, simulation.run_step());
+    for (; !simulation.is_done(); ++result.steps) result.sum.add(simulation.run_step());
     result.rollout_speedup = results.front().sum.rollout / result.sum.rollout;
     result.step_speedup = results.front().sum.seconds / result.sum.seconds;
   }
@@ -148,10 +131,11 @@ std::vector<Sensitivity> sensitivities(const SimulateOptions& options) {
         else
           *std::get<double*>(ref.value) *= factor;
       }
-      // Rates end below 1.
+      // The upper limits of rates and shares.
       changed.draft_acceptance = std::min(changed.draft_acceptance, 0.98);
       changed.suffix_acceptance = std::min(changed.suffix_acceptance, 0.98);
       changed.length_correlation = std::min(changed.length_correlation, 1.0);
+      changed.drift = std::min(changed.drift, 1.0);
       *speedup = last_speedup(changed);
     }
   }

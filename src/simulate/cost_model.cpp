@@ -11,9 +11,10 @@
 namespace tlt::simulate {
 namespace {
 
-constexpr double kWeightBytes = 2;      // bfloat16
-constexpr double kGradientBytes = 8;    // an int64 sum (train/gradient_sum.h)
-constexpr double kOptimizerBytes = 30;  // read and written of a parameter: master, moments, weight
+constexpr double kWeightBytes = 2;    // bfloat16
+constexpr double kGradientBytes = 8;  // an int64 sum (train/gradient_sum.h)
+// Of a parameter: master weight and moments read and written, gradient read, weight written.
+constexpr double kOptimizerBytes = 12 + 12 + 4 + 2;
 
 }  // namespace
 

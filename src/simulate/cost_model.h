@@ -39,8 +39,8 @@ class CostModel {
   double forward(double rows, double sequences, double context) const;
   // Chunks of prompts that go through the model with such a pass: `rows` more rows.
   double prefill(double rows) const;
-  // What a cycle of speculation takes besides the target's forward pass. `levels`: forward passes
-  // of the draft model; 0: a drafter without a model.
+  // What an engine step with draft tokens takes besides the target's forward pass. `has_model`: the
+  // drafter is a draft model, which runs once for each level of the tree.
   double drafting(const drafter::Strategy& strategy, double sequences, bool has_model) const;
   // Forward and backward pass of `tokens` tokens in sequences of this mean length; a forward pass
   // alone takes a third.

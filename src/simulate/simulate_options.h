@@ -74,9 +74,8 @@ struct SimulateOptions {
         "Factors of the acceptance rates after 0, 512, 2K and 8K tokens of the response.");
     add(reward_seconds, "reward_seconds", "Seconds from a response's end to its score.");
     add(logprob_passes, "logprob_passes",
-        "Forward passes over all tokens before the update: old logprobs, reference (verl: 2, tlt: "
-        "0 "
-        "or 1).");
+        "Forward passes over all tokens before the update: old logprobs, reference (verl: 2, "
+        "tlt: 0 or 1).");
     add(straggler_spread, "straggler_spread",
         "Standard deviation of the logarithm of the workers' speeds.");
     add(stride, "stride",

@@ -17,6 +17,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -24,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counters.h"
 #include "cluster/messages.h"
 #include "simulate/acceptance.h"
 #include "simulate/cost_model.h"
@@ -49,11 +51,16 @@ struct EngineCounters {
   double tokens = 0, prefilled = 0;
   double sequence_steps = 0, speculative_sequence_steps = 0, speculative_tokens = 0;
   int64_t preemptions = 0;
-  double peak_kv_tokens = 0;
+  double peak_kv_tokens = 0;  // of any engine
 
+  // What is summed.
   void visit(auto&& v) {
     v(seconds), v(steps), v(speculative_steps), v(draft_model_steps), v(tokens), v(prefilled),
         v(sequence_steps), v(speculative_sequence_steps), v(speculative_tokens), v(preemptions);
+  }
+  void add(const EngineCounters& more) {
+    add_counters(*this, more);
+    peak_kv_tokens = std::max(peak_kv_tokens, more.peak_kv_tokens);
   }
 };
 

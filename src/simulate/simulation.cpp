@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "base/counters.h"
 #include "base/random.h"
 #include "rl/idle_choice.h"
 #include "train/packing.h"
@@ -35,6 +34,12 @@ CostModel make_costs(const SimulateOptions& options) {
 }
 
 }  // namespace
+
+void StepReport::add(const StepReport& more) {
+  add_counters(*this, more);
+  engines.add(more.engines);
+  draft_acceptance = more.draft_acceptance;
+}
 
 double StepReport::acceptance_length() const {
   return engines.speculative_sequence_steps > 0
@@ -86,25 +91,25 @@ StepReport Simulation::run_step() {
   }
   TLT_CHECK(coordinator_.is_step_done(), "step ", step_, " has groups that no worker rolls out");
   report_.rollout = now_ - rollout_began_;
-  report_.reward = time("reward", options_.reward_seconds);
+  report_.reward = advance("reward", options_.reward_seconds);
   report_.exchange =
-      time("exchange", costs_.exchange(kExchangedBytes * report_.tokens, options_.workers));
+      advance("exchange", costs_.exchange(kExchangedBytes * report_.tokens, options_.workers));
   const double all_tokens =
       report_.tokens + static_cast<double>(options_.train_batch_size * options_.prompt_length);
   const double mean_length = report_.tokens / static_cast<double>(report_.responses);
   report_.logprobs =
-      time("logprobs", options_.logprob_passes / 3 * costs_.training(all_tokens, mean_length) /
-                           static_cast<double>(options_.workers));
-  train_draft_model(report_);
-  report_.update = time("update", update_seconds());
-  report_.sync = time("sync", costs_.weight_sync());
+      advance("logprobs", options_.logprob_passes / 3 * costs_.training(all_tokens, mean_length) /
+                              static_cast<double>(options_.workers));
+  train_draft_model();
+  report_.update = advance("update", update_seconds());
+  report_.sync = advance("sync", costs_.weight_sync());
   report_.seconds = now_ - began;
   for (Worker& worker : workers_) worker.engine->new_weights();
   ++step_;
   return report_;
 }
 
-double Simulation::time(const char* lane, double seconds) {
+double Simulation::advance(const char* lane, double seconds) {
   if (observer_ && seconds > 0)
     for (size_t i = 0; i < workers_.size(); ++i)
       observer_(static_cast<int64_t>(i), lane, now_, now_ + seconds);
@@ -151,10 +156,7 @@ void Simulation::wake(int64_t index) {
   }
   if (worker.protocol.step_done()) {
     TLT_CHECK(worker.engine->unfinished() == 0, "a step ends with unfinished sequences");
-    const EngineCounters counters = worker.engine->take_counters();
-    add_counters(report_.engines, counters);
-    report_.engines.peak_kv_tokens =
-        std::max(report_.engines.peak_kv_tokens, counters.peak_kv_tokens);
+    report_.engines.add(worker.engine->take_counters());
     report_.decoding += worker.decoding;
     report_.idle += worker.idle;
     report_.draft_training += worker.draft_training;
@@ -238,7 +240,7 @@ void Simulation::migrate_or_report(Worker& worker) {
     exchange_messages();
     return;
   }
-  const auto sequences = static_cast<double>(worker.engine->unfinished());
+  const int64_t sequences = worker.engine->unfinished();
   if (sequences == 0 || sequences > kFewSequences) return;
   if (sequences == worker.reported_sequences && ++worker.steps_since_report < kReportInterval)
     return;
@@ -284,11 +286,11 @@ void Simulation::account_idle(int64_t index) {
   worker.is_idle = false;
   const double idle = now_ - worker.idle_since;
   double left = idle, trained = 0, computed = 0;
-  if (prefers_gradients()) left -= computed = compute_gradients(worker, left, now_);
+  if (prefers_gradients()) left -= computed = compute_gradients(worker, left);
   if (trains_ && worker.may_train_since >= rollout_began_)
     left -= trained = std::min(left, now_ - std::max(worker.may_train_since, worker.idle_since));
   if (way_.early_gradients && computed == 0) {
-    computed = compute_gradients(worker, left, now_);
+    computed = compute_gradients(worker, left);
     left -= computed;
   }
   worker.idle += idle;
@@ -303,11 +305,11 @@ void Simulation::account_idle(int64_t index) {
 }
 
 // Returns the seconds used, at most `seconds`.
-double Simulation::compute_gradients(Worker& worker, double seconds, double now) {
+double Simulation::compute_gradients(Worker& worker, double seconds) {
   double used = 0;
   std::erase_if(worker.whole_groups, [&](int64_t group) {
     const double ready = finished_at_[static_cast<size_t>(group)] + options_.reward_seconds;
-    const double until = std::min(seconds - used, now - std::max(ready, worker.idle_since) - used);
+    const double until = std::min(seconds - used, now_ - std::max(ready, worker.idle_since) - used);
     if (until <= 0) return false;
     const std::vector<double> packs = pack_costs(group);
     double& computed = gradients_done_[static_cast<size_t>(group)];  // so far
@@ -361,22 +363,22 @@ double Simulation::update_seconds() {
   return *std::ranges::max_element(loads) + costs_.optimizer(options_.workers);
 }
 
-void Simulation::train_draft_model(StepReport& report) {
-  draft_model_share_ = report.engines.steps > 0
-                           ? static_cast<double>(report.engines.draft_model_steps) /
-                                 static_cast<double>(report.engines.steps)
+void Simulation::train_draft_model() {
+  draft_model_share_ = report_.engines.steps > 0
+                           ? static_cast<double>(report_.engines.draft_model_steps) /
+                                 static_cast<double>(report_.engines.steps)
                            : 0;
-  idle_seconds_ += report.idle;
-  trained_seconds_ += report.draft_training;
-  double seconds = report.draft_training;
+  idle_seconds_ += report_.idle;
+  trained_seconds_ += report_.draft_training;
+  double seconds = report_.draft_training;
   if (trains_ && options_.workers == 1) {
-    seconds = report.draft_gap = time("draft", kGapShare * report.rollout);
-    report.trained_tokens = seconds / costs_.draft_training(1);
+    seconds = report_.draft_gap = advance("draft", kGapShare * report_.rollout);
+    report_.trained_tokens = seconds / costs_.draft_training(1);
   }
   const double before = chain_length(acceptance_after(draft_tokens_));
-  draft_tokens_ += report.trained_tokens;
+  draft_tokens_ += report_.trained_tokens;
   const double after = chain_length(acceptance_after(draft_tokens_));
-  if (report.trained_tokens > 0)
+  if (report_.trained_tokens > 0)
     trigger_.trained(before, after, seconds);
   else
     trigger_.rested(before);

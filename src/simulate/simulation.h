@@ -49,8 +49,16 @@ struct StepReport {
   int64_t responses = 0, truncated = 0, migrated = 0;
   double tokens = 0;
   double trained_tokens = 0;    // by the draft model
-  double draft_acceptance = 0;  // its rate at the beginning
+  double draft_acceptance = 0;  // its rate at the beginning; of several steps: of the last
   EngineCounters engines;       // in sum
+
+  // What is summed.
+  void visit(auto&& v) {
+    v(seconds), v(rollout), v(reward), v(exchange), v(logprobs), v(update), v(draft_gap), v(sync),
+        v(decoding), v(idle), v(draft_training), v(gradients), v(responses), v(truncated),
+        v(migrated), v(tokens), v(trained_tokens);
+  }
+  void add(const StepReport& more);
 
   // Tokens per sequence and engine step that drafted for it.
   double acceptance_length() const;
@@ -58,7 +66,9 @@ struct StepReport {
 
 class Simulation {
  public:
-  // An activity of a worker in virtual time: "decode", "idle" …
+  // An activity of a worker in virtual time. The lane is "decode"; "lost", "gradients" or "draft"
+  // while it is idle in the rollouts; or after them "reward", "exchange", "logprobs", "draft",
+  // "update" or "sync".
   using Observer = std::function<void(int64_t worker, const char* lane, double start, double end)>;
 
   // InputError: options that contradict each other; a model that does not fit.
@@ -78,7 +88,7 @@ class Simulation {
     std::map<int64_t, int64_t> unfinished = {};  // group or migration -> sequences
     std::map<int64_t, int64_t> source_of = {};   // group -> group or migration
     std::vector<int64_t> whole_groups = {};  // finished here, in this step; gradients not computed
-    double reported_sequences = 0;
+    int64_t reported_sequences = 0;
     int64_t steps_since_report = 0;
     double decoding = 0, idle = 0, draft_training = 0, gradients = 0;
   };
@@ -100,12 +110,14 @@ class Simulation {
   void migrate_or_report(Worker& worker);
   void exchange_messages();
   void account_idle(int64_t index);
-  double compute_gradients(Worker& worker, double seconds, double now);
+  double compute_gradients(Worker& worker, double seconds);
   bool prefers_gradients() const;
   std::vector<double> pack_costs(int64_t group) const;
   double update_seconds();
-  void train_draft_model(StepReport& report);
-  double time(const char* lane, double seconds);  // of a phase in which all workers take part
+  // Also takes what the policy's update costs the draft model.
+  void train_draft_model();
+  // Lets the seconds of a phase pass in which all workers take part, and returns them.
+  double advance(const char* lane, double seconds);
 
   const SimulateOptions options_;
   const Way& way_;

@@ -19,13 +19,6 @@ constexpr double kScoreOfP99 = 2.3263478740408408;
 constexpr int kQuantiles = 10000;
 constexpr uint32_t kOfGroup = 1u << 31;  // in place of a sample
 
-double normal(uint64_t seed, const RandomCounter& counter) {
-  RandomCounter second = counter;
-  ++second.position;
-  return std::sqrt(-2 * std::log1p(-uniform(seed, counter))) *
-         std::cos(2 * std::numbers::pi * uniform(seed, second));
-}
-
 // The share of a normal distribution above the score.
 double share_above(double score) { return 0.5 * std::erfc(score / std::numbers::sqrt2); }
 
@@ -106,9 +99,10 @@ double Workload::at(double score) const {
 
 int64_t Workload::length(int64_t step, int64_t prompt, int64_t sample) const {
   const auto score = [&](uint32_t of) {
-    return normal(seed_, {.step = static_cast<uint32_t>(step),
-                          .prompt = static_cast<uint32_t>(prompt),
-                          .sample = of});
+    return RandomStream(seed_, {.step = static_cast<uint32_t>(step),
+                                .prompt = static_cast<uint32_t>(prompt),
+                                .sample = of})
+        .normal();
   };
   const double z = std::sqrt(correlation_) * score(kOfGroup) +
                    std::sqrt(1 - correlation_) * score(static_cast<uint32_t>(sample));
