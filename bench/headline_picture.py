@@ -15,7 +15,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-# Colours and greys that stand out from light and dark pages, as those of src/run/report/svg.h.
+# Colours and greys that stand out from light and dark pages, as the report of a run has.
 GREY = "#8b949e"
 COLOURS = {"plain": GREY, "model_free": "#d4811f", "static": "#9a6dd7", "full": "#2f81f7",
            "full_early": "#2da44e"}

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -181,7 +182,7 @@ void RunFolder::write_report() {
     for (const std::string& sentence : report.left_out)
       log_warning("report.html leaves out: {}", sentence);
     write_file_atomic(report_path(), report.html);
-  } catch (const Error& error) {  // the run is complete without it
+  } catch (const std::exception& error) {  // the run is complete without it
     log_warning("no report.html: {}; tlt report makes it later", error.what());
   }
 }

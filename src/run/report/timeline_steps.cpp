@@ -27,9 +27,9 @@ using Json = nlohmann::json;
 constexpr int64_t kMaxTimelineBytes = int64_t{256} << 20;
 constexpr size_t kReadBytes = 1 << 20, kMaxEventBytes = 1 << 16;
 constexpr size_t kMaxSpans = 2'000'000;
-constexpr int kLastWorker = 1023;
-constexpr double kLatest = 1e18;            // microseconds
-constexpr double kSmallestGap = 1 / 2000.;  // of a step, still visible
+constexpr int kLastWorker = 1023, kLastRow = 1023;  // of a timeline that is read
+constexpr double kLatest = 1e18;                    // microseconds
+constexpr double kSmallestGap = 1 / 2000.;          // of a step, still visible
 
 // In the order of the page's legend; later lanes are drawn over earlier ones.
 constexpr std::array<const char*, 9> kLanes = {kRolloutLane,  kUpdateLane,    kValidationLane,
@@ -72,8 +72,10 @@ class SpanReader {
  private:
   void read_event(const Json& event) {
     if (!event.is_object() || !event.contains("tid")) return;
-    const std::pair<int, int> lane(event.at("pid"), event.at("tid"));
-    if (lane.first < 0 || lane.first > kLastWorker) return;
+    const Json &worker = event.at("pid"), &row = event.at("tid");
+    if (!worker.is_number_unsigned() || !row.is_number_unsigned()) return;
+    if (worker > kLastWorker || row > kLastRow) return;
+    const std::pair<int, int> lane(worker, row);
     const std::string& phase = event.at("ph").get_ref<const std::string&>();
     if (phase == "M") {
       const auto found = std::ranges::find(kLanes, event.at("args").at("name").get<std::string>());
