@@ -62,9 +62,9 @@ void EngineLoop::decode() {
     take_inbox();
     if (active_.empty()) apply_update();
     const bool is_busy = engine_.step();
+    publish();  // who has an answer finds it counted
     deliver_running();
     deliver_finished();
-    publish();
     if (is_busy) continue;
     const std::lock_guard lock(mutex_);
     if (is_closed_ && inbox_.empty() && updates_.empty()) return;
@@ -73,7 +73,6 @@ void EngineLoop::decode() {
 
 // Waits while there is nothing to do.
 void EngineLoop::take_inbox() {
-  std::list<Submission> submissions;
   std::vector<std::shared_ptr<ResponseChannel>> cancelled;
   {
     std::unique_lock lock(mutex_);
@@ -89,10 +88,10 @@ void EngineLoop::take_inbox() {
       stats_.unfinished -= waiting->job.responses();
       inbox_.erase(waiting);
     }
-    if (updates_.empty()) submissions.swap(inbox_);
+    if (updates_.empty()) starting_.swap(inbox_);
   }
   for (const auto& channel : cancelled) stop(channel);
-  for (Submission& submission : submissions) start(std::move(submission));
+  for (; !starting_.empty(); starting_.pop_front()) start(starting_.front());
 }
 
 // The same for the same prompt unless it is in use, so that a drafter finds earlier responses to it.
@@ -105,8 +104,8 @@ uint32_t EngineLoop::free_prompt_id(const std::vector<int32_t>& prompt) const {
   return id;
 }
 
-void EngineLoop::start(Submission submission) {
-  const std::shared_ptr<ResponseChannel> channel = submission.channel;
+void EngineLoop::start(Submission& submission) {
+  const std::shared_ptr<ResponseChannel>& channel = submission.channel;
   int64_t choice = 0;
   try {
     for (rollout::Group& group : submission.job.groups) {
@@ -168,6 +167,7 @@ void EngineLoop::deliver_running() {
 
 void EngineLoop::deliver_finished() {
   const std::vector<rollout::Response> finished = engine_.take_finished();
+  count_finished(std::ssize(finished));
   for (const rollout::Response& response : finished) {
     const auto found = active_.find(response.prompt_id);
     TLT_CHECK(found != active_.end(), "a response to prompt ", response.prompt_id);
@@ -178,7 +178,6 @@ void EngineLoop::deliver_finished() {
     active.channel->push(std::move(delta));
     if (--active.unfinished == 0) active_.erase(found);
   }
-  count_finished(std::ssize(finished));
 }
 
 void EngineLoop::count_finished(int64_t responses) {
@@ -244,9 +243,11 @@ void EngineLoop::fail_all(const std::exception_ptr& error) {
   const std::lock_guard lock(mutex_);
   is_closed_ = true;
   for (const auto& [id, active] : active_) active.channel->fail(error);
+  for (const Submission& submission : starting_) submission.channel->fail(error);
   for (const Submission& waiting : inbox_) waiting.channel->fail(error);
   for (Update& update : updates_) update.version.set_exception(error);
   active_.clear();
+  starting_.clear();
   inbox_.clear();
   updates_.clear();
 }

@@ -103,7 +103,7 @@ class EngineLoop {
   void decode();
   void take_inbox();
   uint32_t free_prompt_id(const std::vector<int32_t>& prompt) const;
-  void start(Submission submission);
+  void start(Submission& submission);
   void stop(const std::shared_ptr<ResponseChannel>& channel);
   void apply_update();
   void deliver_running();
@@ -118,6 +118,7 @@ class EngineLoop {
   rollout::Engine engine_;
 
   // Engine thread.
+  std::list<Submission> starting_;               // taken from the inbox, not in the engine
   std::unordered_map<uint32_t, Active> active_;  // by the engine's prompt id
 
   mutable std::mutex mutex_;  // guards all below

@@ -118,10 +118,12 @@ class HttpServer::Listener final : public httplib::Server {
     set_error_handler([](const httplib::Request& request, httplib::Response& response) {
       finish_error(request, response);
     });
-    set_logger([this](const httplib::Request& request, const httplib::Response& response) {
-      const bool is_known = find_route(request.method, request.path) != nullptr;
-      metrics_.count_request(is_known ? request.path : "other", response.status);
-    });
+    // Before the answer is written, so that who has it finds it counted.
+    set_post_routing_handler(
+        [this](const httplib::Request& request, const httplib::Response& response) {
+          const bool is_known = find_route(request.method, request.path) != nullptr;
+          metrics_.count_request(is_known ? request.path : "other", response.status);
+        });
     add_routes();
   }
 

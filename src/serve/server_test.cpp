@@ -365,7 +365,7 @@ TEST(ServerTest, SlowRequestIsClosed) {
 TEST(ServerTest, StopAnswersWhatIsInProgress) {
   RunningServer server([](ServerOptions& options) { options.loop.engine.max_running = 2; });
   json request = full_request("4,6,8:", 1, 4);
-  request.update({{"max_tokens", 200}, {"ignore_eos", true}, {"stream", true}});
+  request.update({{"max_tokens", 1900}, {"ignore_eos", true}, {"stream", true}});
   const RawClient busy(server.port());
   ASSERT_TRUE(busy.send(tests::http_request(kCompletions, request.dump())));
   busy.read_until("data: ");
@@ -403,12 +403,14 @@ TEST(ServerTest, UpdatedWeightsAreThoseOfTheFolder) {
   json longer = request;
   longer.update({{"max_tokens", 300}, {"ignore_eos", true}});
   const json expected = server.post(kCompletions, longer)["choices"];
+  std::atomic<bool> is_answered = false;
   std::thread client([&] {
     const json answer = server.post(kCompletions, longer);
+    is_answered = true;
     EXPECT_EQ(answer["weight_version"], 0);
     EXPECT_EQ(answer["choices"], expected);
   });
-  while (server.stats().engine.running == 0) std::this_thread::yield();
+  while (server.stats().engine.running == 0 && !is_answered) std::this_thread::yield();
   EXPECT_EQ(server.post("/update_weights", {{"model_path", other}})["weight_version"], 1);
   client.join();
   const json after = server.post(kCompletions, request);

@@ -17,10 +17,11 @@ using tests::small_run;
 
 constexpr int kSteps = 2;
 
-// With reward.threads=1: scores that arrive one after the other. While a worker waits for the last
-// one, its other groups have all of theirs.
+// With reward.threads=1: every eighth score, and so a worker's last one, takes a second. While it
+// waits for that, its other groups have all of theirs.
 constexpr const char* kSlowReward =
-    "reward.command=while read -r line; do sleep 0.05; echo 0; done";
+    "reward.command=n=0; while read -r line; do n=$((n + 1)); "
+    "[ $((n % 8)) -gt 0 ] || sleep 1; echo 0; done";
 
 class EarlyGradientsNeverChangeWeights : public ::testing::TestWithParam<std::string> {
  protected:
