@@ -18,10 +18,11 @@ using tests::small_run;
 constexpr int kSteps = 2;
 
 // With reward.threads=1: every eighth score, and so a worker's last one, takes a second. While it
-// waits for that, its other groups have all of theirs.
+// waits for that, its other groups have all of theirs. The first line is an empty response, which
+// tests the program.
 constexpr const char* kSlowReward =
-    "reward.command=n=0; while read -r line; do n=$((n + 1)); "
-    "[ $((n % 8)) -gt 0 ] || sleep 1; echo 0; done";
+    "reward.command=n=0; while read -r line; do "
+    "[ $n -gt 0 ] && [ $((n % 8)) = 0 ] && sleep 1; n=$((n + 1)); echo 0; done";
 
 class EarlyGradientsNeverChangeWeights : public ::testing::TestWithParam<std::string> {
  protected:
