@@ -60,7 +60,7 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
       total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
-                     ? run::make_policy(options_, context_.device, *context_.comm)
+                     ? run::make_policy(options_, context_.device)
                      : nullptr),
       rollouts_(options_, launch, context_, prompts_, reward_),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm,
@@ -222,7 +222,6 @@ void RlLoop::check_skipped(const train::TrainStats& stats, const StepGroups& gro
       {.count = stats.skipped_steps,
        .fault = stats.fault,
        .in_row = trainer_.optimizer().skipped_in_row(),
-       .limit = options_.actor.max_skipped_steps,
        .batch = run_.folder().write_skipped(
            {run_.step() + 1, groups.prompts(), groups.rollouts(), samples}, context_.tokenizer)});
 }
@@ -285,17 +284,7 @@ void RlLoop::validate(StepReport& report) {
   std::vector<data::Prompt> prompts;
   for (int64_t i = 0; i < held_out_->size(); ++i) prompts.push_back(held_out_->prompt(i));
   const SamplingPlan plan = validation_plan(options_);
-  const int64_t size = std::ssize(prompts), wanted = options_.data.val_batch_size;
-  const int64_t batch = wanted > 0 ? wanted : size;
-  std::vector<run::Rollout> rollouts;
-  for (int64_t first = 0; first < size; first += batch) {
-    const auto part = std::span(prompts).subspan(
-        static_cast<size_t>(first), static_cast<size_t>(std::min(batch, size - first)));
-    for (run::Rollout& rollout : rollouts_.run(part, plan)) {
-      rollout.prompt += static_cast<uint32_t>(first);
-      rollouts.push_back(std::move(rollout));
-    }
-  }
+  const std::vector<run::Rollout> rollouts = rollouts_.run(prompts, plan);
   check_scored(prompts, rollouts, run_.step());
   const GroupFilter accuracy({}, options_.reward);
   report.add_validation(prompt_scores(prompts, rollouts, accuracy), rollouts);

@@ -116,11 +116,11 @@ void Run::check_skipped(const SkippedSteps& skipped) const {
   const std::string what =
       fmt::format("step {}: {}{}", state_.step + 1, skipped.fault,
                   skipped.batch.empty() ? "" : fmt::format(" (the batch is in {})", skipped.batch));
-  if (skipped.in_row > skipped.limit)
+  if (skipped.in_row > train::kMaxSkippedSteps)
     throw Error(fmt::format(
         "{}; {} in a row without a valid gradient, more than {}: start again from the last "
         "checkpoint with {}",
-        what, counted(skipped.in_row, "optimizer step"), skipped.limit, skipped.remedy));
+        what, counted(skipped.in_row, "optimizer step"), train::kMaxSkippedSteps, skipped.remedy));
   if (context_.is_first())
     log_warning("{}; {} skipped, and the weights stay as they were", what,
                 counted(skipped.count, "optimizer step"));

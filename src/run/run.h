@@ -55,11 +55,8 @@ struct SkippedSteps {
   int64_t count = 0;       // in this update
   std::string fault;       // of the last one
   int64_t in_row = 0;      // since the last finished one: AdamW::skipped_in_row()
-  int64_t limit = 0;       // of in_row
   std::string batch = {};  // file with the batch; empty: none was written
-  std::string remedy =
-      "--override actor.optim.lr=… (a lower learning rate), or with "
-      "actor.max_skipped_steps=… (a higher limit)";
+  std::string remedy = "--override actor.optim.lr=… (a lower learning rate)";
 };
 
 class Run {
