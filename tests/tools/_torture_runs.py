@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 3
 POLL_SECONDS = 0.002
 MASTER_PORT = 29500
