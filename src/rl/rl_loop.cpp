@@ -127,7 +127,8 @@ void RlLoop::run_step() {
       options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples);
   const train::TrainStats stats = update(samples, report);
   if (stats.is_abandoned) return;
-  check_skipped(stats, *groups, samples);
+  run_.check_skipped(stats, trainer_.optimizer(),
+                     {run_.step() + 1, groups->prompts(), groups->rollouts(), samples});
   run_.advance(sampler_.cursor(), groups->generated().batches);
   unfinished_->finish();
   report.add_rollouts(groups->prompts(), groups->rollouts(), options_.data.max_response_length);
@@ -213,17 +214,6 @@ train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, St
   report.end_phase("update_actor");
   rollouts_.new_weights();
   return stats;
-}
-
-void RlLoop::check_skipped(const train::TrainStats& stats, const StepGroups& groups,
-                           std::span<const train::TrainSample> samples) {
-  if (stats.skipped_steps == 0) return;
-  run_.check_skipped(
-      {.count = stats.skipped_steps,
-       .fault = stats.fault,
-       .in_row = trainer_.optimizer().skipped_in_row(),
-       .batch = run_.folder().write_skipped(
-           {run_.step() + 1, groups.prompts(), groups.rollouts(), samples}, context_.tokenizer)});
 }
 
 void RlLoop::add_worker_metrics(StepReport& report) {

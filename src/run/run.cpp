@@ -126,6 +126,15 @@ void Run::check_skipped(const SkippedSteps& skipped) const {
                 counted(skipped.count, "optimizer step"));
 }
 
+void Run::check_skipped(const train::TrainStats& stats, const train::AdamW& optimizer,
+                        const DumpedStep& batch) {
+  if (stats.skipped_steps > 0)
+    check_skipped({.count = stats.skipped_steps,
+                   .fault = stats.fault,
+                   .in_row = optimizer.skipped_in_row(),
+                   .batch = folder_.write_skipped(batch, context_.tokenizer)});
+}
+
 void Run::report_pace(double seconds, double tokens, Metrics& metrics) {
   metrics.set("timing_s/step", seconds);
   metrics.set("perf/time_per_step", seconds);

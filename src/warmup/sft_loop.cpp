@@ -100,13 +100,8 @@ void SftLoop::run_step() {
   for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size))
     samples.push_back(to_sample(examples_.example(index)));
   const train::TrainStats stats = trainer_.update(samples, train::LossKind::kSupervised);
-  if (stats.skipped_steps > 0)
-    run_.check_skipped(
-        {.count = stats.skipped_steps,
-         .fault = stats.fault,
-         .in_row = trainer_.optimizer().skipped_in_row(),
-         .batch = run_.folder().write_skipped(
-             {run_.step() + 1, /*prompts=*/{}, /*rollouts=*/{}, samples}, context_.tokenizer)});
+  run_.check_skipped(stats, trainer_.optimizer(),
+                     {run_.step() + 1, /*prompts=*/{}, /*rollouts=*/{}, samples});
   run_.advance(sampler_.cursor());
 
   Metrics metrics;

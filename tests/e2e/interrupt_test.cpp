@@ -51,19 +51,10 @@ std::vector<std::string> slow_run(const std::filesystem::path& folder, int worke
 
 // The metrics of a run that depend on neither time nor speculation, a line for each step.
 std::vector<std::string> metrics_of(const std::filesystem::path& folder) {
-  std::vector<std::string> rows;
-  std::istringstream lines(read_text(folder / "metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
-    std::string kept;
-    const auto row = nlohmann::ordered_json::parse(line);
-    for (const auto& [name, value] : row.items())
-      if (name.starts_with("actor/") || name.starts_with("critic/") ||
-          name.starts_with("response_length/") || name.starts_with("training/"))
-        kept += name + " " + tests::short_number(value.get<double>()) + ", ";
-    EXPECT_FALSE(kept.empty());
-    rows.push_back(kept);
-  }
-  return rows;
+  return tests::metrics_of(folder, [](std::string_view name) {
+    return name.starts_with("actor/") || name.starts_with("critic/") ||
+           name.starts_with("response_length/") || name.starts_with("training/");
+  });
 }
 
 class InterruptTest : public ::testing::TestWithParam<int> {
