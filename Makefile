@@ -98,11 +98,11 @@ fuzz: setup
 	@tests/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
 torture: program
-	@tools/torture.py --program $(BUILD)/tlt --seed $(SEED) --faults $(FAULTS)
+	@tests/tools/torture.py --program $(BUILD)/tlt --seed $(SEED) --faults $(FAULTS)
 
 hostile: program
-	@tools/make_hostile_files.py runs/hostile
-	@tools/run_hostile_files.py runs/hostile --program $(BUILD)/tlt
+	@tests/tools/make_hostile_files.py runs/hostile
+	@tests/tools/run_hostile_files.py runs/hostile --program $(BUILD)/tlt
 
 # The static analyzer takes as long as all other checks: it runs at home.
 tidy:

@@ -33,7 +33,7 @@ LATE = "actor.early_gradients=false"
 WAYS = {
     "plain": ["speculative.enable=false", LATE],
     "model_free": ['speculative.drafters=["suffix"]', LATE],
-    "static": ['speculative.drafters=["eagle"]', LATE, "speculative.gate=paper",
+    "static": ['speculative.drafters=["eagle"]', LATE,
                "speculative.bs_threshold=100000", "speculative.eagle.tune_algorithm=BEG",
                "speculative.eagle.mab_configs=[]", "speculative.eagle.mab_bs_threshold=[1]",
                "speculative.eagle.spec_steps=3", "speculative.eagle.spec_topk=1",
@@ -63,7 +63,7 @@ def train(arguments, way, seed, steps):
                       f"trainer.test_freq={arguments.steps if is_last else 0}"]
     run(arguments.program, "train", RECIPE, f"trainer.default_local_dir={folder_of(arguments, way, seed)}",
         f"trainer.seed={seed}", f"trainer.total_training_steps={steps}",
-        "trainer.replay_responses=0", *validation, *WAYS[way], "--workers", arguments.workers)
+        *validation, *WAYS[way], "--workers", arguments.workers)
 
 
 def sha256_of(parts):

@@ -34,7 +34,6 @@ struct DraftTest : ::testing::Test {
                                       "rollout.n=2",
                                       "rollout.kv_memory_bytes=16777216",
                                       "speculative.train.batch_size=8",
-                                      "speculative.train.val_share=0.25",
                                       "trainer.total_training_steps=" + std::to_string(kSteps),
                                       "trainer.save_freq=2",
                                       "trainer.test_freq=3",
@@ -185,8 +184,6 @@ TEST_F(DraftTest, Eagle3IsTrainedResumedAndUsed) {
 
 TEST_F(DraftTest, ErrorsAreOneSentence) {
   expect_complaint("a", {"model.path=nowhere"}, HasSubstr("nowhere"));
-  expect_complaint("b", {"speculative.train.max_token_len_per_gpu=16"},
-                   HasSubstr("speculative.train.max_token_len_per_gpu is 16, less than the"));
   expect_complaint("c", {"speculative.train.batch_size=100"},
                    HasSubstr("batch_size is 100 and there are"));
   expect_complaint("d", {"speculative.train.hidden_states_bytes=100"},

@@ -225,8 +225,7 @@ std::string text_of_statistics(std::span<const reward::EvalStatistic> statistics
                         e.low < e.high ? interval(e, "   [{:.4f}, {:.4f}]") : "");
   }
   if (const auto unscored = std::ranges::count(rows, true, &EvalRow::is_unscored))
-    text += fmt::format("\n{} without a score count as reward.failed_score\n",
-                        counted(unscored, "response"));
+    text += fmt::format("\n{} without a score count as 0\n", counted(unscored, "response"));
   return text;
 }
 

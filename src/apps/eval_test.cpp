@@ -84,9 +84,8 @@ TEST(EvalTest, StatisticsAreThoseOfTheResponses) {
 TEST(EvalTest, WorkersBatchesAndSpeculationChangeNoByte) {
   const std::string one = scratch_folder() + "/one", other = scratch_folder() + "/other";
   const Ended first = run_program(eval_command(one)),
-              second = run_program(
-                  eval_command(other, {"data.val_batch_size=4", "--workers", "2",
-                                       "speculative.enable=false", "rollout.max_num_seqs=3"}));
+              second = run_program(eval_command(
+                  other, {"--workers", "2", "speculative.enable=false", "rollout.max_num_seqs=3"}));
   ASSERT_EQ(first.exit_code, 0) << first.err;
   ASSERT_EQ(second.exit_code, 0) << second.err;
   for (const char* file : {"responses.jsonl", "statistics.jsonl", "settings.json"})

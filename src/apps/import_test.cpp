@@ -125,7 +125,7 @@ actor_rollout_ref: {actor: {tis_imp_ratio_cap: 2.0}}
   EXPECT_EQ(result.options.algorithm.filter_groups.metric, "seq_reward");
   EXPECT_EQ(result.options.algorithm.filter_groups.max_num_gen_batches, 10);
   EXPECT_EQ(result.options.data.gen_batch_size, 192) << "valid only with the filter";
-  EXPECT_TRUE(result.options.trainer_options().loss.rollout_correction.has_weights());
+  EXPECT_TRUE(result.options.trainer_options().loss.has_importance_weights());
   EXPECT_EQ(result.options.algorithm.rollout_correction.rollout_is_threshold, 3);
   EXPECT_THAT(result.notes(),
               HasSubstr("rollout_rs = sequence: not needed: the rollout's logprobs"));
@@ -147,7 +147,7 @@ TEST(ImportVerlTest, OverlongBufferBecomesTheRewardLength) {
     const Read on = with("True", "data: {max_response_length: 20480}\n");
     EXPECT_EQ(on.options.reward.functions, (std::vector<std::string>{"auto", "length"}));
     EXPECT_EQ(on.options.reward.overlong_buffer.len, 4096);
-    EXPECT_EQ(on.options.reward.overlong_buffer.penalty_factor, 0.5);
+    EXPECT_EQ(on.options.reward.weights, (std::vector<double>{1, 0.5}));
     EXPECT_EQ(on.notes(), "");
     EXPECT_THAT(on.imported.options, ::testing::Contains("reward.functions"));
     EXPECT_EQ(with("False", "{}\n").options.reward.functions, std::vector<std::string>{"auto"});

@@ -6,7 +6,7 @@
 //   out   {"score", "seconds", "parts"?, "error"?} in input order, with the id of its row
 //
 // "parts" are additional values of a reward, such as each function's score of a weighted sum. A row
-// that fails has "error", and reward.failed_score as its score.
+// that fails has "error", and 0 as its score.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "reward/reward.h"
@@ -127,10 +127,7 @@ class Scorer {
  public:
   Scorer(const reward::RewardOptions& options, std::shared_ptr<const reward::Reward> reward,
          const std::string& output)
-      : reward_(std::move(reward)),
-        failed_score_(options.failed_score),
-        pool_(reward_, options),
-        output_(output) {}
+      : reward_(std::move(reward)), pool_(reward_, options), output_(output) {}
 
   void score(std::vector<Sample> samples) {
     std::vector<reward::ScoredSample> scores(samples.size());
@@ -140,7 +137,6 @@ class Scorer {
         pool_.submit(i, std::move(samples[i].job));
       } catch (const InputError& error) {
         scores[i].status = reward::RewardStatus::kFailed;
-        scores[i].result.score = failed_score_;
         scores[i].error = error.what();
       }
     }
@@ -179,7 +175,6 @@ class Scorer {
   }
 
   const std::shared_ptr<const reward::Reward> reward_;
-  const double failed_score_;
   reward::RewardPool pool_;
   AtomicFile output_;
   int64_t scored_ = 0, failed_ = 0;

@@ -99,7 +99,7 @@ class Watchdog::Impl {
     if (!report_written_.wait_for(kReportSeconds))
       write_directly(
           "tlt: no progress, and the report on it hangs as well; this process ends "
-          "(trainer.watchdog_timeout_seconds)\n");
+          "(1.1 * trainer.timeout_seconds)\n");
     ::_exit(kWatchdogExitCode);
   }
 
@@ -107,7 +107,7 @@ class Watchdog::Impl {
     begin_report_.wait();
     if (is_ending_) return;
     log_error(
-        "no progress for {} s (trainer.watchdog_timeout_seconds): no engine step, training pack, "
+        "no progress for {} s (1.1 * trainer.timeout_seconds): no engine step, training pack, "
         "collective or file access; the stacks of all threads follow, and this process ends. Start "
         "the run again with the same command: it resumes from the last checkpoint",
         seconds_);

@@ -247,10 +247,7 @@ class Comparison {
   std::unique_ptr<rollout::Speculation> make_speculation(const Way& way) const {
     speculation::SpeculationOptions options;
     options.enable = !way.drafter.empty();
-    if (way.is_beg) {
-      options.gate = "paper";
-      options.eagle.tune_algorithm = "BEG";
-    }
+    if (way.is_beg) options.eagle.tune_algorithm = "BEG";
     if (way.drafter == "simulated") {
       auto drafter = std::make_unique<SimulatedDrafter>(truth_, flags_.acceptance, /*depth=*/8,
                                                         policy_.config().vocabulary);

@@ -32,10 +32,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"algorithm.rollout_is", "algorithm.rollout_correction.rollout_is"},
     {"algorithm.rollout_is_threshold", "algorithm.rollout_correction.rollout_is_threshold"},
     {"reward_model.overlong_buffer.len", "reward.overlong_buffer.len"},
-    {"reward_model.overlong_buffer.penalty_factor", "reward.overlong_buffer.penalty_factor"},
     {"reward_model.reward_kwargs.overlong_buffer_cfg.len", "reward.overlong_buffer.len"},
-    {"reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor",
-     "reward.overlong_buffer.penalty_factor"},
     {"speculative.spec_strategy", "speculative.drafters"},
 };
 
@@ -176,6 +173,7 @@ Json known_loggers(const Json& value) {
   return loggers;
 }
 
+constexpr std::string_view kBypassMode = "algorithm.rollout_correction.bypass_mode";
 constexpr std::string_view kCustomReward = "custom_reward_function.";
 
 // The value at "a.b" of an object, created if missing.
@@ -209,14 +207,13 @@ class Importer {
     for (const VerlEntry& entry : entries)
       if (!is_nothing(entry)) keys_.insert(short_name(entry.key));
     collect_custom_reward(entries);
+    for (const VerlEntry& entry : entries)
+      has_bypass_ |= short_name(entry.key) == kBypassMode && entry.value == true;
     std::vector<const VerlEntry*> refused;
     for (const VerlEntry& entry : entries)
       if (!try_take(entry, /*is_last_time=*/false)) refused.push_back(&entry);
     for (const VerlEntry* entry : refused) try_take(*entry, /*is_last_time=*/true);
-    if (has_overlong_buffer_) {
-      options_.reward.functions.push_back("length");
-      set_.insert("reward.functions");
-    }
+    if (has_overlong_buffer_) add_overlong_buffer();
     for (const OptionRef& ref : refs_)
       if (set_.contains(ref.name)) result_.options.push_back(ref.name);
     for (const VerlEntry& entry : entries)
@@ -278,6 +275,11 @@ class Importer {
       has_overlong_buffer_ = has_overlong_buffer_ || entry.value == true;
       return entry.value.is_boolean();
     }
+    if (key == "reward_model.overlong_buffer.penalty_factor" ||
+        key == "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor")
+      return try_read(entry.value, overlong_penalty_);
+    if (key == kBypassMode) return entry.value.is_boolean();
+    if (key == "algorithm.rollout_correction.loss_type") return try_loss_type(entry);
     if (key == "trainer.rollout_data_dir") set(*find("trainer.dump_rollouts"), true);
     if (key.starts_with(kCustomReward) && !custom_reward_.empty()) {
       // Each of the two options is invalid without the other, so they are set without a check.
@@ -287,6 +289,28 @@ class Importer {
       return true;
     }
     return false;
+  }
+
+  // verl's loss_type is the loss only with bypass_mode.
+  bool try_loss_type(const VerlEntry& entry) {
+    if (entry.value != "reinforce") return entry.value == "ppo_clip";
+    if (has_bypass_)
+      set(*find("actor.policy_loss.loss_mode"), entry.value);
+    else
+      notes_[&entry] = "not used by verl without bypass_mode=true";
+    return true;
+  }
+
+  // DAPO's penalty is the reward length.
+  void add_overlong_buffer() {
+    run::RunOptions& o = options_;
+    if (overlong_penalty_ != 1) {
+      o.reward.weights.resize(o.reward.functions.size(), 1.0);
+      o.reward.weights.push_back(overlong_penalty_);
+      set_.insert("reward.weights");
+    }
+    o.reward.functions.push_back("length");
+    set_.insert("reward.functions");
   }
 
   // Converts verl's custom reward function to a reward command.
@@ -361,7 +385,11 @@ class Importer {
           "tlt writes " + text_of(loggers) + "; other loggers can read the TensorBoard files";
     if (ref.name == "speculative.bs_threshold")
       notes_[&entry] =
-          "used only with speculative.gate=paper; the default learns when to speculate";
+          "used only by speculative.eagle.tune_algorithm=BEG; ADAPTIVE, the default, learns when "
+          "to "
+          "speculate";
+    if (ref.name == "speculative.train.training_interval_steps")
+      notes_[&entry] = "0, the default, trains the draft model while that makes it better";
     if (ref.name == "model.dtype" && (entry.value == "float16" || entry.value == "half"))
       notes_[&entry] = "tlt computes in bfloat16 or float32; set to bfloat16";
   }
@@ -371,7 +399,8 @@ class Importer {
   std::set<std::string> keys_;  // keys of the configuration with a value
   std::set<std::string> set_;   // options
   std::string custom_reward_;   // reward.command; empty: there is none
-  bool has_overlong_buffer_ = false;
+  bool has_overlong_buffer_ = false, has_bypass_ = false;
+  double overlong_penalty_ = 1;
   std::set<std::string> fixed_;  // options that later entries must not change
   std::map<const VerlEntry*, std::string> notes_;
   VerlImport result_;

@@ -44,7 +44,6 @@ void DataOptions::check() const {
   check_weights(train_weights, train_files.size());
   check_from("train_batch_size", train_batch_size, 1);
   check_from("gen_batch_size", gen_batch_size, 0);
-  check_from("val_batch_size", val_batch_size, 0);
   check_from("train_max_samples", train_max_samples, -1);
   check_from("val_max_samples", val_max_samples, -1);
   check_from("max_prompt_length", max_prompt_length, 1);

@@ -29,7 +29,6 @@ struct DataOptions {
   std::vector<double> train_weights;
   int64_t train_batch_size = 1024;
   int64_t gen_batch_size = 0;
-  int64_t val_batch_size = 0;
   int64_t train_max_samples = -1;
   int64_t val_max_samples = -1;
   int64_t max_prompt_length = 512;
@@ -42,13 +41,11 @@ struct DataOptions {
   std::string prompt_template;
   std::string chat_template = "auto";
   std::string apply_chat_template_kwargs = "{}";
-  std::string tools_key = "tools";
   std::string answer_key = "reward_model.ground_truth";
   std::string answer_after;
   std::string reward_fn_key = "data_source";
   std::string data_source;
   std::string response_key = "response";
-  std::string messages_key = "messages";
   std::vector<std::string> loss_weights;
   // No option: the time that chat templates print (base/local_time.h); empty: that of loading.
   std::string template_time;
@@ -67,7 +64,6 @@ struct DataOptions {
     v(train_batch_size, "train_batch_size", Affects::kResults, "Prompts per RL step.");
     v(gen_batch_size, "gen_batch_size", Affects::kResults,
       "Prompts rolled out at a time with algorithm.filter_groups; 0: train_batch_size.");
-    v(val_batch_size, "val_batch_size", Affects::kSpeed, "Prompts validated at a time; 0: all.");
     v(train_max_samples, "train_max_samples", Affects::kResults,
       "Train on at most this many rows, the first ones; -1: all.");
     v(val_max_samples, "val_max_samples", Affects::kResults,
@@ -91,8 +87,6 @@ struct DataOptions {
       "none.");
     v(apply_chat_template_kwargs, "apply_chat_template_kwargs", Affects::kResults,
       "Extra variables of the chat template, e.g. {enable_thinking = false}.");
-    v(tools_key, "tools_key", Affects::kResults,
-      "Field with the tools of a conversation, a list or its JSON, for the chat template.");
     v(answer_key, "answer_key", Affects::kResults,
       "Field with the ground truth; dots select members of objects. By default also slime's label, "
       "TRL's solution or ground_truth.");
@@ -104,10 +98,8 @@ struct DataOptions {
     v(data_source, "data_source", Affects::kResults,
       "Data source of every row, instead of reward_fn_key.");
     v(response_key, "response_key", Affects::kResults,
-      "Field with the response to imitate (tlt sft). By default also TRL's completion.");
-    v(messages_key, "messages_key", Affects::kResults,
-      "Field with a conversation whose assistant messages are imitated if a row has no "
-      "response (tlt sft, tlt draft). By default also ShareGPT's conversations.");
+      "Field with the response to imitate (tlt sft). By default also TRL's completion, or the "
+      "assistant messages of a conversation in messages or conversations.");
     v(loss_weights, "loss_weights", Affects::kResults,
       "Loss weights of tokens in tlt sft, e.g. </think>=3; 1 for other tokens.");
   }

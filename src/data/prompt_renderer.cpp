@@ -15,6 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kToolsField = "tools";
+
 // data.chat_template=chatml: Qwen 2.5's turns and system message, for any model.
 constexpr const char* kChatMl = R"({%- if messages[0].role != 'system' %}
     {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n' }}
@@ -104,14 +106,14 @@ const chat_template::ChatTemplate& PromptRenderer::require_chat_template(
 chat_template::Chat PromptRenderer::chat_of(const nlohmann::ordered_json& row, Json messages,
                                             const std::string& place) const {
   chat_template::Chat chat{.messages = std::move(messages), .variables = variables_};
-  const auto* tools = find_field(row, options_.tools_key);
+  const auto* tools = find_field(row, kToolsField);
   if (tools == nullptr) return chat;
   if (tools->is_string()) check_json_limits(tools->get_ref<const std::string&>(), place);
   chat.tools = tools->is_string() ? Json::parse(tools->get_ref<const std::string&>(), nullptr,
                                                 /*allow_exceptions=*/false)
                                   : Json(*tools);
-  TLT_CHECK_INPUT(chat.tools.is_array(), place, ": \"", options_.tools_key,
-                  "\" is no list of tools; set data.tools_key");
+  TLT_CHECK_INPUT(chat.tools.is_array(), place, ": \"", kToolsField,
+                  "\" is no list of tools; give a list of JSON schemas, or rename the field");
   return chat;
 }
 

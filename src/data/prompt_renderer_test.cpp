@@ -84,7 +84,7 @@ TEST_F(PromptRendererTest, VariablesAndToolsReachTheTemplate) {
   EXPECT_EQ(text(R"({"prompt": [{"role": "user"}], "tools": [{"name": 1, "args": 2}]})"),
             R"(False [{"name": 1, "args": 2}])");
   EXPECT_EQ(complaint(R"({"prompt": [{"role": "user"}], "tools": "x"})"),
-            "f:1: \"tools\" is no list of tools; set data.tools_key");
+            "f:1: \"tools\" is no list of tools; give a list of JSON schemas, or rename the field");
 }
 
 // As transformers renders Qwen2.5's template with add_generation_prompt.

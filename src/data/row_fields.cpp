@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::initializer_list<const char*> kAnswers = {"label", "solution", "ground_truth"};
 constexpr std::initializer_list<const char*> kSources = {"metadata.source_name"};
 constexpr std::initializer_list<const char*> kResponses = {"completion"};
-constexpr std::initializer_list<const char*> kConversations = {"conversations"};
+constexpr const char* kMessages = "messages";
+constexpr std::initializer_list<const char*> kConversations = {"conversations"};  // ShareGPT's
 
 // The option's field or, if the option has its default, the first field of another known format.
 std::string field_of(const Json& row, const std::string& key, const std::string& usual_key,
@@ -81,7 +82,7 @@ std::string response_field(const Json& row, const DataOptions& options) {
 }
 
 std::string conversation_field(const Json& row, const DataOptions& options) {
-  return field_of(row, options.messages_key, DataOptions().messages_key, kConversations);
+  return field_of(row, kMessages, kMessages, kConversations);
 }
 
 Json conversation_of(const Json& row, const DataOptions& options, const std::string& place) {

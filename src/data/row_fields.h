@@ -7,7 +7,7 @@
 //   ShareGPT  conversations: [{from, value}]
 //
 // A format is recognised if the option that names the field (data.answer_key, reward_fn_key,
-// response_key, messages_key) has its default; keys that are set are used literally.
+// response_key) has its default; keys that are set are used literally.
 //
 // Not here   the prompt (prompt_renderer.h).
 //

@@ -8,8 +8,6 @@ namespace tlt::drafter_training {
 void DraftTrainOptions::check() const {
   const std::string where = "speculative.train.";
   TLT_CHECK_INPUT(batch_size >= 1, where, "batch_size is ", batch_size, "; give at least 1");
-  TLT_CHECK_INPUT(max_tokens >= 1, where, "max_token_len_per_gpu is ", max_tokens,
-                  "; give at least 1");
   TLT_CHECK_INPUT(logits_weight >= 0, where, "logits_weight is ", logits_weight,
                   "; give a number of at least 0");
   TLT_CHECK_INPUT(passes >= 0 && passes <= 16, where, "passes is ", passes,
@@ -32,8 +30,6 @@ void WarmupOptions::check() const {
                   "init is empty; use target, random, or the folder of a drafter");
   TLT_CHECK_INPUT(hidden_states_bytes >= 1, where, "hidden_states_bytes is ", hidden_states_bytes,
                   "; give a number of bytes");
-  TLT_CHECK_INPUT(val_share >= 0 && val_share < 1, where, "val_share is ", val_share,
-                  "; give a share from 0 to below 1");
 }
 
 drafter::DraftNetworkPlan WarmupOptions::network_plan(uint64_t seed) const {

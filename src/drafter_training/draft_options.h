@@ -17,11 +17,12 @@ namespace tlt::drafter_training {
 // The members that visit() does not list are no options.
 struct DraftTrainOptions {
   int64_t batch_size = 32;
-  int64_t max_tokens = 8192;
   double hidden_weight = 1.0;  // of SmoothL1; AdamW ignores the scale, so logits_weight suffices
   double logits_weight = 0.1;
   int64_t passes = 0;
   double pass_decay = 0.8;  // SpecForge's weight of a further pass relative to the previous one
+  // Of a training pass, for the memory of its activations; a longer sequence is a pass of its own.
+  int64_t max_tokens = 8192;
   std::string loss_positions = "response";  // what is drafted; tests also train on all positions
   int64_t seed = 0;  // of initial weights; runs differ by trainer.seed's rollouts
   // FastRL's, for some hundreds of steps (its ramp of 12,000 steps has no effect on a small
@@ -37,8 +38,6 @@ struct DraftTrainOptions {
   void visit(auto& v) {
     v(batch_size, "batch_size", Affects::kResults,
       "Sequences of one optimizer step of the draft model, over all workers.");
-    v(max_tokens, "max_token_len_per_gpu", Affects::kResults,
-      "Largest number of tokens in one training pass of the draft model.");
     v(logits_weight, "logits_weight", Affects::kResults,
       "Loss weight of the cross-entropy between target and draft logits; that of the hidden state "
       "regression (SmoothL1) is 1.");
@@ -66,8 +65,10 @@ struct WarmupOptions {
   std::string init = "random";
   std::string hidden_states_dir;
   int64_t hidden_states_bytes = int64_t{16} << 30;
+  // Not options: the share of the prompts that are held out to measure the draft model, enough for
+  // an acceptance length within a few percent, and the length of the chains that are drafted then.
   double val_share = 0.05;
-  int64_t val_steps = 8;  // not an option: length of the draft chains that measure acceptance
+  int64_t val_steps = 8;
 
   void visit(auto& v) {
     v(algorithm, "algorithm", Affects::kResults,
@@ -85,8 +86,6 @@ struct WarmupOptions {
       "Folder of the target's hidden states; empty: hidden_states in the run folder.");
     v(hidden_states_bytes, "hidden_states_bytes", Affects::kResults,
       "Largest size of that folder; prompts whose states do not fit are skipped.");
-    v(val_share, "val_share", Affects::kResults,
-      "Share of the prompts that tlt draft holds out to measure the draft model.");
   }
   // Throws InputError if a value is invalid.
   void check() const;

@@ -53,10 +53,6 @@ void check_samples(std::span<const DraftSample> samples, const DraftTrainOptions
   int64_t counted = 0;
   for (const DraftSample& sample : samples) {
     TLT_CHECK(sample.pairs() >= 1, "sample ", sample.id, " has ", sample.tokens.size(), " tokens");
-    TLT_CHECK_INPUT(sample.pairs() <= options.max_tokens,
-                    "speculative.train.max_token_len_per_gpu is ", options.max_tokens,
-                    ", less than the ", sample.pairs(),
-                    " tokens of a sequence; raise it or lower data.max_response_length");
     counted += sample.counted_pairs(options.positions());
   }
   TLT_CHECK_INPUT(counted > 0,

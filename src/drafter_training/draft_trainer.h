@@ -49,7 +49,7 @@ struct DraftTrainStats {
   int64_t tokens = 0;  // pairs that the draft model processed
 };
 
-// Throws InputError if a sample is longer than options.max_tokens, or no position counts.
+// Throws InputError if no position counts.
 void check_samples(std::span<const DraftSample> samples, const DraftTrainOptions& options);
 
 class DraftTrainer {

@@ -31,7 +31,7 @@ DraftTrainOptions steady(DraftTrainOptions options) {
 
 // Random weights have no acceptance, so a copy of them is no useful comparison.
 std::optional<int64_t> freeze_after(const IdleTrainOptions& options, bool is_warm) {
-  if (!options.compare_frozen) return std::nullopt;
+  if (options.frozen_after_steps < 0) return std::nullopt;
   return is_warm ? 0 : options.frozen_after_steps;
 }
 

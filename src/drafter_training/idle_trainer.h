@@ -83,7 +83,7 @@ struct IdleStep {
   IdleStats gap = {};        // a single worker's training after its rollouts
   int64_t used_version = 0;  // of the draft model that the rollouts used
   PublishReport publish = {};
-  HeldOutFigures frozen = {};  // of the frozen copy (compare_frozen)
+  HeldOutFigures frozen = {};  // of the frozen copy (frozen_after_steps)
 };
 
 class IdleTrainer final : public rollout::HiddenStateObserver {

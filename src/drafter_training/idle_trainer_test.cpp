@@ -358,7 +358,6 @@ TEST(IdleTrainerTest, NothingIsTrainedWithoutSequences) {
 TEST(IdleTrainerTest, IntervalTriggerTrainsInEveryNthStep) {
   const auto comm = train::solo();
   IdleTrainOptions options = Site::small();
-  options.trigger = "interval";
   options.training_interval_steps = 3;
   options.gap_share = 0;
   options.publish_margin = 1;

@@ -40,7 +40,9 @@ bool passes(const CodeTest& test, const std::string& code, double test_seconds,
 }  // namespace
 
 CodeReward::CodeReward(const CodeOptions& options, double timeout_seconds)
-    : options_(options), seconds_(0.9 * timeout_seconds) {}
+    : options_(options),
+      seconds_(0.9 * timeout_seconds),
+      test_seconds_(options.test_seconds > 0 ? options.test_seconds : 0.4 * timeout_seconds) {}
 
 RewardResult CodeReward::score(const RewardInput& input) const {
   Budget budget{.cpu_seconds = seconds_,
@@ -52,7 +54,7 @@ RewardResult CodeReward::score(const RewardInput& input) const {
   sandbox::Sandbox sandbox({.memory_bytes = options_.memory_megabytes << 20}, budget.deadline);
   int64_t passed = 0;
   for (const CodeTest& test : tests) {
-    const bool is_passed = passes(test, *code, options_.test_seconds, sandbox, budget);
+    const bool is_passed = passes(test, *code, test_seconds_, sandbox, budget);
     passed += is_passed ? 1 : 0;
     if (!is_passed && !options_.partial) break;
   }

@@ -40,11 +40,11 @@ class CodeReward : public Reward {
   void start() const override;  // InputError: no sandbox
   RewardNeeds needs() const override { return {.ground_truth = true}; }
   double wall_factor(std::string_view) const override { return sandbox::Sandbox::kWallFactor; }
-  std::string name() const override { return "code"; }
+  std::string name() const override { return options_.partial ? "code_partial" : "code"; }
 
  private:
   const CodeOptions options_;
-  const double seconds_;
+  const double seconds_, test_seconds_;
   mutable std::once_flag checked_;
 };
 

@@ -44,8 +44,8 @@ class WeightedReward : public Reward {
 // MATH-500, DAPO-Math, AIME and NuminaMath; for code TACO, APPS, CodeContests and Codeforces.
 class SourceReward : public Reward {
  public:
-  SourceReward(const RewardOptions& options, Gsm8kMethod gsm8k_method, MathMethod math_method)
-      : gsm8k_(gsm8k_method), math_(math_method), code_(options.code, options.timeout_seconds) {}
+  explicit SourceReward(const RewardOptions& options)
+      : code_(options.code, options.timeout_seconds) {}
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
@@ -57,8 +57,8 @@ class SourceReward : public Reward {
   // Throws InputError if the source has no known reward.
   const Reward& reward_for(std::string_view data_source) const;
 
-  const Gsm8kReward gsm8k_;
-  const MathReward math_;
+  const Gsm8kReward gsm8k_{Gsm8kMethod::kStrict};
+  const MathReward math_{MathMethod::kFlexible};
   const CodeReward code_;
   const CountdownReward countdown_;
   const CountdownTraceReward countdown_trace_;

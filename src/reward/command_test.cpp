@@ -177,12 +177,11 @@ TEST(CommandRewardTest, PoolCountsWhatFails) {
   RewardOptions options;
   options.functions = {"command"};
   options.command = "read -r l; exit 5";
-  options.failed_score = -1;
   RewardPool pool(make_reward(options), options);
   pool.submit(1, {.response = "a"});
   const auto samples = pool.wait_all();
   ASSERT_EQ(samples.size(), 1U);
-  EXPECT_EQ(samples[0].result.score, -1);
+  EXPECT_EQ(samples[0].result.score, 0);
   EXPECT_NE(samples[0].error.find("ended with status 5"), std::string::npos) << samples[0].error;
   EXPECT_EQ(pool.counters().errors.at("command"), 1);
 }

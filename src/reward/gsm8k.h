@@ -26,7 +26,9 @@ class Gsm8kReward : public Reward {
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
   RewardNeeds needs() const override { return {.ground_truth = true}; }
-  std::string name() const override { return "gsm8k"; }
+  std::string name() const override {
+    return method_ == Gsm8kMethod::kStrict ? "gsm8k" : "gsm8k_flexible";
+  }
 
  private:
   const Gsm8kMethod method_;

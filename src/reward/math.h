@@ -31,7 +31,9 @@ class MathReward : public Reward {
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
   RewardNeeds needs() const override { return {.ground_truth = true}; }
-  std::string name() const override { return "math"; }
+  std::string name() const override {
+    return method_ == MathMethod::kFlexible ? "math" : "math_strict";
+  }
 
  private:
   const MathMethod method_;

@@ -20,29 +20,23 @@ namespace {
 
 constexpr int64_t kRepeatedWords = 3;  // of the n-grams of the reward repetition
 
-Gsm8kMethod gsm8k_method(const RewardOptions& options) {
-  return options.gsm8k_method == "strict" ? Gsm8kMethod::kStrict : Gsm8kMethod::kFlexible;
-}
-
-MathMethod math_method(const RewardOptions& options) {
-  return options.math_method == "strict" ? MathMethod::kStrict : MathMethod::kFlexible;
-}
-
 // nullptr: no such function.
 std::unique_ptr<const Reward> make_function(const std::string& name, const RewardOptions& options) {
-  if (name == "auto") {
-    return std::make_unique<SourceReward>(options, gsm8k_method(options), math_method(options));
-  }
-  if (name == "gsm8k") return std::make_unique<Gsm8kReward>(gsm8k_method(options));
-  if (name == "math") return std::make_unique<MathReward>(math_method(options));
+  if (name == "auto") return std::make_unique<SourceReward>(options);
+  if (name == "gsm8k") return std::make_unique<Gsm8kReward>(Gsm8kMethod::kStrict);
+  if (name == "gsm8k_flexible") return std::make_unique<Gsm8kReward>(Gsm8kMethod::kFlexible);
+  if (name == "math") return std::make_unique<MathReward>(MathMethod::kFlexible);
+  if (name == "math_strict") return std::make_unique<MathReward>(MathMethod::kStrict);
   if (name == "countdown") return std::make_unique<CountdownReward>();
   if (name == "countdown_trace") return std::make_unique<CountdownTraceReward>();
   if (name == "exact") return std::make_unique<ExactReward>();
-  if (name == "length")
-    return std::make_unique<LengthReward>(options.overlong_buffer.len,
-                                          options.overlong_buffer.penalty_factor);
+  if (name == "length") return std::make_unique<LengthReward>(options.overlong_buffer.len);
   if (name == "repetition") return std::make_unique<RepetitionReward>(kRepeatedWords);
-  if (name == "code") return std::make_unique<CodeReward>(options.code, options.timeout_seconds);
+  if (name == "code" || name == "code_partial") {
+    CodeOptions code = options.code;
+    code.partial = name == "code_partial";
+    return std::make_unique<CodeReward>(code, options.timeout_seconds);
+  }
   if (name == "command") {
     return std::make_unique<CommandReward>(options.command, options.timeout_seconds);
   }
@@ -69,21 +63,14 @@ void RewardOptions::check() const {
   for (const std::string& name : functions) {
     TLT_CHECK_INPUT(
         make_function(name, *this), "unknown reward `", name,
-        "` in reward.functions; use gsm8k, math, code, countdown, countdown_trace, exact, regex, "
-        "command, format, length, repetition or auto");
+        "` in reward.functions; use gsm8k, gsm8k_flexible, math, math_strict, code, code_partial, "
+        "countdown, countdown_trace, exact, regex, command, format, length, repetition or auto");
   }
   TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",
                   weights.size(), " numbers for ", functions.size(),
                   " reward.functions; give one for each, or none");
   TLT_CHECK_INPUT(std::ranges::all_of(weights, [](double weight) { return std::isfinite(weight); }),
                   "reward.weights has a number that is not finite; give finite numbers");
-  TLT_CHECK_INPUT(gsm8k_method == "strict" || gsm8k_method == "flexible",
-                  "reward.gsm8k_method is `", gsm8k_method, "`; use strict or flexible");
-  TLT_CHECK_INPUT(math_method == "strict" || math_method == "flexible", "reward.math_method is `",
-                  math_method, "`; use strict or flexible");
-  TLT_CHECK_INPUT(code.test_seconds > 0 && code.test_seconds <= kMaxTimeoutSeconds,
-                  "reward.code.test_seconds is ", code.test_seconds,
-                  "; use a number above 0 and up to ", kMaxTimeoutSeconds);
   TLT_CHECK_INPUT(
       code.memory_megabytes >= kMinCodeMegabytes && code.memory_megabytes <= kMaxCodeMegabytes,
       "reward.code.memory_megabytes is ", code.memory_megabytes, "; use ", kMinCodeMegabytes,
@@ -92,11 +79,8 @@ void RewardOptions::check() const {
   check_used("regex", has_regex, regex);
   const bool has_command = std::ranges::find(functions, "command") != functions.end();
   check_used("command", has_command, command);
-  TLT_CHECK_INPUT(overlong_buffer.len >= 1 && overlong_buffer.penalty_factor >= 0,
-                  "reward.overlong_buffer has len ", overlong_buffer.len, " and penalty_factor ",
-                  overlong_buffer.penalty_factor, "; use at least 1 and at least 0");
-  TLT_CHECK_INPUT(std::isfinite(failed_score), "reward.failed_score is ", failed_score,
-                  "; give a finite number");
+  TLT_CHECK_INPUT(overlong_buffer.len >= 1, "reward.overlong_buffer.len is ", overlong_buffer.len,
+                  "; use at least 1");
   TLT_CHECK_INPUT(timeout_seconds > 0 && timeout_seconds <= kMaxTimeoutSeconds,
                   "reward.timeout_seconds is ", timeout_seconds,
                   "; use a number above 0 and up to ", kMaxTimeoutSeconds);

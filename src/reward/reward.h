@@ -32,27 +32,22 @@ inline constexpr int64_t kMaxCodeMegabytes = 1 << 20;
 
 struct OverlongOptions {
   int64_t len = 256;
-  double penalty_factor = 1;
 
   void visit(auto& v) {
     v(len, "len", Affects::kResults,
       "Length of the soft penalty's ramp before data.max_response_length, in tokens (reward "
       "length).");
-    v(penalty_factor, "penalty_factor", Affects::kResults,
-      "Penalty of the reward length for a response of data.max_response_length tokens.");
   }
 };
 
 struct CodeOptions {
-  bool partial = false;
-  double test_seconds = 4;
+  bool partial = false;  // not an option: of code_partial, whose score is the share of tests passed
+  // Not an option: CPU time of one test; 0: four tenths of reward.timeout_seconds, so that one that
+  // hangs leaves time for others.
+  double test_seconds = 0;
   int64_t memory_megabytes = 512;
 
   void visit(auto& v) {
-    v(partial, "partial", Affects::kResults,
-      "Score the share of tests that pass; false: 1 if all pass, else 0.");
-    v(test_seconds, "test_seconds", Affects::kResults,
-      "CPU time limit of one test of the reward code; reward.timeout_seconds limits all of them.");
     v(memory_megabytes, "memory_megabytes", Affects::kResults,
       "Address space of each process that the reward code runs.");
   }
@@ -61,29 +56,22 @@ struct CodeOptions {
 struct RewardOptions {
   std::vector<std::string> functions = {"auto"};
   std::vector<double> weights;
-  std::string gsm8k_method = "strict";
-  std::string math_method = "flexible";
   std::string regex;
   // TRL's think_format_reward.
   std::string format = R"((?s)\A<think>(?!.*<think>).*?</think>)";
   std::string command;
   CodeOptions code;
   OverlongOptions overlong_buffer;
-  double failed_score = 0;
   double timeout_seconds = 10;
   int64_t threads = 2;
 
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
-      "Rewards to add up: gsm8k, math, code, countdown, countdown_trace, exact, regex, "
-      "command, format, length, repetition, or auto (by data_source).");
+      "Rewards to add up: gsm8k, gsm8k_flexible, math, math_strict, code, code_partial, countdown, "
+      "countdown_trace, exact, regex, command, format, length, repetition, or auto (by "
+      "data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: all 1.");
-    v(gsm8k_method, "gsm8k_method", Affects::kResults,
-      "strict: the number after the last ####; flexible: the last number.");
-    v(math_method, "math_method", Affects::kResults,
-      "strict: the content of the last \\boxed{}; flexible: without one, the text after \"answer "
-      "is\", the last formula or the last number.");
     v(regex, "regex", Affects::kResults,
       "PCRE2 pattern of the reward regex; its first group, if any, must equal the ground truth.");
     v(format, "format", Affects::kResults,
@@ -94,10 +82,9 @@ struct RewardOptions {
       "(docs/rewards.md).");
     v.group("code", code);
     v.group("overlong_buffer", overlong_buffer);
-    v(failed_score, "failed_score", Affects::kResults,
-      "Score of a sample whose reward failed or timed out.");
     v(timeout_seconds, "timeout_seconds", Affects::kResults,
-      "Time limit of one sample's reward; of the reward code in CPU time (docs/rewards.md).");
+      "Time limit of one sample's reward, which then scores 0; of the reward code in CPU time, of "
+      "which one test may take four tenths (docs/rewards.md).");
     v(threads, "threads", Affects::kSpeed, "Threads that score responses.");
   }
 

@@ -66,7 +66,6 @@ struct RewardPool::State {
   // Constant after construction.
   std::shared_ptr<const Reward> reward;
   std::string reward_name;
-  double failed_score = 0;
   Clock::duration timeout;
   int64_t threads = 1;
 
@@ -118,11 +117,7 @@ void RewardPool::State::fail(uint64_t id, RewardStatus status, const std::string
   ++(status == RewardStatus::kLate ? counters.late : counters.failed);
   ++counters.errors[name];
   counters.first_error.try_emplace(name, message);
-  finish({.id = id,
-          .status = status,
-          .result = {.score = failed_score},
-          .error = std::move(message),
-          .seconds = seconds});
+  finish({.id = id, .status = status, .error = std::move(message), .seconds = seconds});
 }
 
 void RewardPool::State::drop_waiting(const std::string& message) {
@@ -293,7 +288,6 @@ RewardPool::RewardPool(std::shared_ptr<const Reward> reward, const RewardOptions
     : state_(std::make_shared<State>()) {
   state_->reward_name = reward->name();
   state_->reward = std::move(reward);
-  state_->failed_score = options.failed_score;
   state_->timeout = to_duration(options.timeout_seconds);
   state_->threads = options.threads;
   const std::lock_guard lock(state_->mutex);

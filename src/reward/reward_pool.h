@@ -2,7 +2,7 @@
 //
 // A reward may throw, be slow or never return; then the sample loses its reward, which is counted
 // and reported, and the run continues. A reward is late when it has run for
-// options.timeout_seconds times Reward::wall_factor(): its sample gets failed_score immediately, its later result is dropped,
+// options.timeout_seconds times Reward::wall_factor(): its sample scores 0 immediately, its later result is dropped,
 // and a new thread replaces its thread (up to kMaxHungThreads). When no thread is left, waiting
 // samples are late after one more timeout.
 //
@@ -54,7 +54,7 @@ enum class RewardStatus { kScored, kFailed, kLate };
 struct ScoredSample {
   uint64_t id = 0;
   RewardStatus status = RewardStatus::kScored;
-  RewardResult result = {};  // failed_score unless kScored
+  RewardResult result = {};  // 0 unless kScored
   std::string error = {};    // empty if kScored
   double seconds = 0;        // from its start to its score or timeout
 };

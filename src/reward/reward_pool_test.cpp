@@ -75,11 +75,10 @@ RewardJob job(std::string response, std::string ground_truth = "") {
           .ground_truth = std::move(ground_truth)};
 }
 
-RewardOptions options(int64_t threads, double timeout_seconds, double failed_score = 0) {
+RewardOptions options(int64_t threads, double timeout_seconds) {
   RewardOptions made;
   made.threads = threads;
   made.timeout_seconds = timeout_seconds;
-  made.failed_score = failed_score;
   return made;
 }
 
@@ -119,7 +118,7 @@ TEST(RewardPoolTest, EveryFieldReachesTheReward) {
 }
 
 TEST(RewardPoolTest, ThrowingRewardFailsItsSampleOnly) {
-  RewardPool pool(std::make_shared<ScriptedReward>(), options(1, 100, /*failed_score=*/-2));
+  RewardPool pool(std::make_shared<ScriptedReward>(), options(1, 100));
   pool.submit(1, job("throw", "first"));
   pool.submit(2, job("5"));
   pool.submit(3, job("throw", "second"));
@@ -131,7 +130,7 @@ TEST(RewardPoolTest, ThrowingRewardFailsItsSampleOnly) {
   ASSERT_EQ(samples.size(), 7u);
   for (const int failed : {0, 2, 3, 4, 5}) {
     EXPECT_EQ(samples[failed].status, RewardStatus::kFailed) << failed;
-    EXPECT_EQ(samples[failed].result.score, -2) << failed;
+    EXPECT_EQ(samples[failed].result.score, 0) << failed;
     EXPECT_FALSE(samples[failed].error.empty()) << failed;
   }
   EXPECT_EQ(samples[1].result.score, 5);
@@ -196,13 +195,13 @@ TEST(RewardPoolTest, RewardMayHaveAMultipleOfTheTimeout) {
 
 TEST(RewardPoolTest, LateRewardFailsItsSampleOnly) {
   const auto gate = std::make_shared<Gate>();
-  RewardPool pool(std::make_shared<ScriptedReward>(gate), options(1, 0.4, /*failed_score=*/-2));
+  RewardPool pool(std::make_shared<ScriptedReward>(gate), options(1, 0.4));
   pool.submit(0, job("hang"));
   pool.submit(1, job("1"));
   const auto samples = pool.wait_all();
   ASSERT_EQ(samples.size(), 2u);
   EXPECT_EQ(samples[0].status, RewardStatus::kLate);
-  EXPECT_EQ(samples[0].result.score, -2);
+  EXPECT_EQ(samples[0].result.score, 0);
   EXPECT_EQ(samples[0].error, "ran longer than 0.4 seconds on a row of data source `test`");
   EXPECT_EQ(samples[1].result.score, 1);
   EXPECT_EQ(pool.counters().late, 1);

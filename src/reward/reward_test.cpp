@@ -26,11 +26,9 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   const std::vector<OptionRef> refs = collect_options(options);
   std::vector<std::string> names;
   for (const OptionRef& ref : refs) names.push_back(ref.name);
-  EXPECT_EQ(names,
-            (std::vector<std::string>{
-                "functions", "weights", "gsm8k_method", "math_method", "regex", "format", "command",
-                "code.partial", "code.test_seconds", "code.memory_megabytes", "overlong_buffer.len",
-                "overlong_buffer.penalty_factor", "failed_score", "timeout_seconds", "threads"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"functions", "weights", "regex", "format", "command",
+                                             "code.memory_megabytes", "overlong_buffer.len",
+                                             "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
   apply_override(refs, "weights=[1.0, 0.5]");
   EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");
@@ -48,9 +46,7 @@ TEST(RewardOptionsTest, InvalidOptionsAreInputErrors) {
         o.weights = {1, 2};
       },
       [](O& o) { o.weights = {NAN}; },
-      [](O& o) { o.gsm8k_method = "lax"; },
-      [](O& o) { o.math_method = "lax"; },
-      [](O& o) { o.code.test_seconds = 0; },
+      [](O& o) { o.functions = {"math_lax"}; },
       [](O& o) { o.code.memory_megabytes = 10; },
       [](O& o) { o.functions = {"regex"}; },
       [](O& o) { o.functions = {"regex"}, o.regex = "("; },
@@ -58,7 +54,7 @@ TEST(RewardOptionsTest, InvalidOptionsAreInputErrors) {
       [](O& o) { o.regex = "a"; },
       [](O& o) { o.functions = {"command"}; },
       [](O& o) { o.command = "cat"; },
-      [](O& o) { o.failed_score = INFINITY; },
+      [](O& o) { o.overlong_buffer.len = 0; },
       [](O& o) { o.timeout_seconds = 0; },
       [](O& o) { o.timeout_seconds = NAN; },
       [](O& o) { o.timeout_seconds = 1e12; },
@@ -73,8 +69,9 @@ TEST(RewardOptionsTest, InvalidOptionsAreInputErrors) {
 }
 
 TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
-  for (const std::string name : {"auto", "gsm8k", "math", "countdown", "countdown_trace", "exact",
-                                 "regex", "command", "format", "length", "repetition"}) {
+  for (const std::string name : {"auto", "gsm8k", "gsm8k_flexible", "math", "math_strict", "code",
+                                 "code_partial", "countdown", "countdown_trace", "exact", "regex",
+                                 "command", "format", "length", "repetition"}) {
     const auto reward = make_reward(with([&](RewardOptions& o) {
       o.functions = {name};
       if (name == "regex") o.regex = "a";
@@ -84,14 +81,15 @@ TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
   }
 }
 
-TEST(RewardOptionsTest, MethodIsUsed) {
+TEST(RewardOptionsTest, NamesSelectTheMethod) {
   const RewardInput text{.response = "it is 42", .ground_truth = "42"};
-  const auto gsm8k = [&](const std::string& method) {
-    return make_reward(
-        with([&](RewardOptions& o) { o.functions = {"gsm8k"}, o.gsm8k_method = method; }));
+  const auto score = [&](const std::string& name) {
+    return make_reward(with([&](RewardOptions& o) { o.functions = {name}; }))->score(text).score;
   };
-  EXPECT_EQ(gsm8k("strict")->score(text).score, 0);
-  EXPECT_EQ(gsm8k("flexible")->score(text).score, 1);
+  EXPECT_EQ(score("gsm8k"), 0);
+  EXPECT_EQ(score("gsm8k_flexible"), 1);
+  EXPECT_EQ(score("math"), 1);
+  EXPECT_EQ(score("math_strict"), 0);
 }
 
 TEST(WeightedRewardTest, SumsItsPartsAndReportsThem) {

@@ -30,7 +30,7 @@ std::vector<std::string> lower_words_of(std::string_view text) {
 RewardResult LengthReward::score(const RewardInput& input) const {
   const int64_t free = input.max_response_tokens - buffer_;
   const auto excess = static_cast<double>(input.response_tokens - free);
-  return {.score = std::min(0.0, -excess / static_cast<double>(buffer_) * penalty_)};
+  return {.score = std::min(0.0, -excess / static_cast<double>(buffer_))};
 }
 
 void LengthReward::check_row(const RewardInput& row) const {

@@ -11,10 +11,10 @@
 namespace tlt::reward {
 
 // DAPO's soft penalty for overlong responses (eq. 13; verl's overlong_buffer): 0 up to the limit
-// minus `buffer` tokens, from there linearly down to -penalty at the limit.
+// minus `buffer` tokens, from there linearly down to -1 at the limit.
 class LengthReward : public Reward {
  public:
-  LengthReward(int64_t buffer, double penalty) : buffer_(buffer), penalty_(penalty) {}
+  explicit LengthReward(int64_t buffer) : buffer_(buffer) {}
 
   RewardResult score(const RewardInput& input) const override;
   void check_row(const RewardInput& row) const override;
@@ -23,7 +23,6 @@ class LengthReward : public Reward {
 
  private:
   const int64_t buffer_;
-  const double penalty_;
 };
 
 // Minus the share of word n-grams that occurred earlier in the response (Open-R1's

@@ -9,7 +9,7 @@ namespace tlt::reward {
 namespace {
 
 double length(int64_t tokens) {
-  return LengthReward(/*buffer=*/100, /*penalty=*/0.5)
+  return LengthReward(/*buffer=*/100)
       .score({.response_tokens = tokens, .max_response_tokens = 1000})
       .score;
 }
@@ -17,13 +17,13 @@ double length(int64_t tokens) {
 TEST(LengthRewardTest, PenaltyGrowsOverTheLastTokens) {
   EXPECT_EQ(length(0), 0);
   EXPECT_EQ(length(900), 0);
-  EXPECT_NEAR(length(950), -0.25, 1e-12);
-  EXPECT_NEAR(length(1000), -0.5, 1e-12);
+  EXPECT_NEAR(length(950), -0.5, 1e-12);
+  EXPECT_NEAR(length(1000), -1, 1e-12);
 }
 
 TEST(LengthRewardTest, BufferLongerThanAResponseIsAnError) {
-  EXPECT_NO_THROW(LengthReward(10, 1).check_row({.max_response_tokens = 10}));
-  EXPECT_THROW(LengthReward(11, 1).check_row({.max_response_tokens = 10}), InputError);
+  EXPECT_NO_THROW(LengthReward(10).check_row({.max_response_tokens = 10}));
+  EXPECT_THROW(LengthReward(11).check_row({.max_response_tokens = 10}), InputError);
 }
 
 double repetition(std::string_view text, int64_t words = 2) {

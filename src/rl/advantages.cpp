@@ -115,8 +115,9 @@ std::vector<double> group_advantages(const run::AlgorithmOptions& options,
 
 using TokenValues = std::vector<std::vector<double>>;  // [sample][response token]
 
-std::vector<double> returns_of(std::vector<double> rewards, double gamma) {
-  for (size_t t = rewards.size(); t-- > 1;) rewards[t - 1] += gamma * rewards[t];
+// Not discounted: the reward is of the whole response.
+std::vector<double> returns_of(std::vector<double> rewards) {
+  for (size_t t = rewards.size(); t-- > 1;) rewards[t - 1] += rewards[t];
   return rewards;
 }
 
@@ -149,8 +150,7 @@ std::vector<double> add_advantages(const run::AlgorithmOptions& options,
     const std::vector<double> by_token = token_rewards(options, scores[i], samples[i]);
     // A response without tokens keeps its score, for the baseline of its group.
     rewards.push_back(by_token.empty() ? scores[i] : sum_of(by_token));
-    if (options.adv_estimator == "reinforce_plus_plus")
-      values.push_back(returns_of(by_token, options.gamma));
+    if (options.adv_estimator == "reinforce_plus_plus") values.push_back(returns_of(by_token));
   }
   const bool has_values = !values.empty();
   const auto size = static_cast<size_t>(group_size);

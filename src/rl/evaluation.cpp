@@ -33,9 +33,7 @@ Evaluation::Evaluation(const run::RunOptions& options, const cluster::Launch& la
 
 std::vector<std::vector<int64_t>> Evaluation::batches(std::span<const int64_t> rows) const {
   const int64_t slots = options_.rollout.engine.max_running * context_.comm->size();
-  const int64_t size = options_.data.val_batch_size > 0
-                           ? options_.data.val_batch_size
-                           : std::max<int64_t>(1, kFills * slots / options_.rollout.validation.n);
+  const int64_t size = std::max<int64_t>(1, kFills * slots / options_.rollout.validation.n);
   std::vector<std::vector<int64_t>> batches;
   for (const int64_t row : rows) {
     if (batches.empty() || std::ssize(batches.back()) == size) batches.emplace_back();

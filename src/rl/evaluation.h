@@ -34,7 +34,7 @@ class Evaluation {
   const std::vector<data::Prompt>& prompts() const { return prompts_; }
   const run::RunContext& context() const { return context_; }
 
-  // The rows in batches of data.val_batch_size; 0: enough to keep every worker's engine full.
+  // The rows in batches: enough to keep every worker's engine full.
   std::vector<std::vector<int64_t>> batches(std::span<const int64_t> rows) const;
 
   // rollout.val_kwargs.n responses to each of these rows, ordered by row and sample. A rollout's

@@ -10,7 +10,7 @@
 //   drafter/steps, tokens, loss …                      of the training; losses of one worker
 //   drafter/<figure>/before, after, frozen             on held-out responses: the draft model in
 //                                                      use, the trained one, and a copy from early
-//                                                      in the run (compare_frozen); figures:
+//                                                      in the run (frozen_after_steps); figures:
 //                                                      top1_accuracy, top3_accuracy,
 //                                                      acceptance_length, expected_acceptance
 //   drafter/trained, published, refused, version       version: in use after this step

@@ -60,7 +60,7 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
       total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
-                     ? run::make_policy(options_, context_.device, *context_.comm)
+                     ? run::make_policy(options_, context_.device)
                      : nullptr),
       rollouts_(options_, launch, context_, prompts_, reward_),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm,
@@ -127,7 +127,8 @@ void RlLoop::run_step() {
       options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples);
   const train::TrainStats stats = update(samples, report);
   if (stats.is_abandoned) return;
-  check_skipped(stats, *groups, samples);
+  run_.check_skipped(stats, trainer_.optimizer(),
+                     {run_.step() + 1, groups->prompts(), groups->rollouts(), samples});
   run_.advance(sampler_.cursor(), groups->generated().batches);
   unfinished_->finish();
   report.add_rollouts(groups->prompts(), groups->rollouts(), options_.data.max_response_length);
@@ -215,18 +216,6 @@ train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, St
   return stats;
 }
 
-void RlLoop::check_skipped(const train::TrainStats& stats, const StepGroups& groups,
-                           std::span<const train::TrainSample> samples) {
-  if (stats.skipped_steps == 0) return;
-  run_.check_skipped(
-      {.count = stats.skipped_steps,
-       .fault = stats.fault,
-       .in_row = trainer_.optimizer().skipped_in_row(),
-       .limit = options_.actor.max_skipped_steps,
-       .batch = run_.folder().write_skipped(
-           {run_.step() + 1, groups.prompts(), groups.rollouts(), samples}, context_.tokenizer)});
-}
-
 void RlLoop::add_worker_metrics(StepReport& report) {
   Metrics& metrics = report.metrics();
   rollouts_.report_step(metrics);
@@ -285,17 +274,7 @@ void RlLoop::validate(StepReport& report) {
   std::vector<data::Prompt> prompts;
   for (int64_t i = 0; i < held_out_->size(); ++i) prompts.push_back(held_out_->prompt(i));
   const SamplingPlan plan = validation_plan(options_);
-  const int64_t size = std::ssize(prompts), wanted = options_.data.val_batch_size;
-  const int64_t batch = wanted > 0 ? wanted : size;
-  std::vector<run::Rollout> rollouts;
-  for (int64_t first = 0; first < size; first += batch) {
-    const auto part = std::span(prompts).subspan(
-        static_cast<size_t>(first), static_cast<size_t>(std::min(batch, size - first)));
-    for (run::Rollout& rollout : rollouts_.run(part, plan)) {
-      rollout.prompt += static_cast<uint32_t>(first);
-      rollouts.push_back(std::move(rollout));
-    }
-  }
+  const std::vector<run::Rollout> rollouts = rollouts_.run(prompts, plan);
   check_scored(prompts, rollouts, run_.step());
   const GroupFilter accuracy({}, options_.reward);
   report.add_validation(prompt_scores(prompts, rollouts, accuracy), rollouts);

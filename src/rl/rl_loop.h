@@ -54,8 +54,6 @@ class RlLoop {
   void add_reference(std::vector<train::TrainSample>& samples);
   void check_logprobs(const train::TrainStats& stats) const;
   train::TrainStats update(std::span<const train::TrainSample> samples, StepReport& report);
-  void check_skipped(const train::TrainStats& stats, const StepGroups& groups,
-                     std::span<const train::TrainSample> samples);
   void add_worker_metrics(StepReport& report);
   void write_rollouts(const StepGroups& groups, std::span<const train::TrainSample> samples);
   void validate(StepReport& report);

@@ -17,6 +17,9 @@ namespace {
 
 // The RL step of the replay's uniforms; no training step or validation uses it.
 constexpr uint32_t kReplayStep = (uint32_t{1} << 31) + 1;
+// Responses decoded both with and without speculation at the end of a run, to check that they are
+// identical: a few show a fault, and take seconds.
+constexpr int64_t kReplayResponses = 8;
 constexpr int64_t kReplayPool = 64;  // prompts to measure the speedup with
 // Time to measure the speedup: a share of the run's time. Below the minimum it is not measured.
 constexpr double kSpeedupShare = 0.03, kLeastSpeedupSeconds = 0.5, kMostSpeedupSeconds = 8;
@@ -55,19 +58,18 @@ void RlLoop::summarize_run() {
 }
 
 std::optional<Replay> RlLoop::replay_responses() {
-  if (!rollouts_.speculates() || options_.trainer.replay_responses == 0) return std::nullopt;
+  if (!rollouts_.speculates()) return std::nullopt;
   const double budget = std::min(kMostSpeedupSeconds, kSpeedupShare * run_.seconds());
   const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
   SamplingPlan plan = training_plan(/*gen_batch=*/0);
   std::vector<rollout::Group> pool;
-  for (int64_t i = 0;
-       i < std::min(std::max(kReplayPool, options_.trainer.replay_responses), rows.size()); ++i)
+  for (int64_t i = 0; i < std::min(kReplayPool, rows.size()); ++i)
     pool.push_back({.prompt_id = static_cast<uint32_t>(i),
                     .rl_step = kReplayStep,
                     .tokens = rows.prompt(i).tokens,
                     .sampling = plan.sampling,
                     .seed = plan.seed});
-  const auto count = std::min(options_.trainer.replay_responses, std::ssize(pool));
+  const auto count = std::min(kReplayResponses, std::ssize(pool));
   ReplayEngines engines = rollouts_.replay_engines({pool.begin(), pool.begin() + count});
   Replay result = engines.compare();
   if (budget >= kLeastSpeedupSeconds) result.speedup = engines.measure(pool, budget);

@@ -23,12 +23,13 @@ std::unique_ptr<drafter_training::IdleTrainer> make_idle_trainer(
   if (!network || !train.idle.enable_drafter_training) return nullptr;
   const bool is_warm =
       !options.speculative.eagle.spec_model_path.empty() || !train.network_plan().folder.empty();
-  return std::make_unique<drafter_training::IdleTrainer>(network, train.trainer, train.idle,
-                                                         is_warm);
+  drafter_training::IdleTrainOptions idle = train.idle;
+  idle.buffer_bytes = options.speculative.training_bytes();
+  return std::make_unique<drafter_training::IdleTrainer>(network, train.trainer, idle, is_warm);
 }
 
 cluster::ControlOptions control_options(const run::RunOptions& options, bool trains_drafter) {
-  cluster::ControlOptions control{.lost_after_seconds = options.trainer.heartbeat_timeout_seconds};
+  cluster::ControlOptions control{.lost_after_seconds = options.trainer.lost_after_seconds()};
   if (trains_drafter) control.min_workers_for_training = 1;
   return control;
 }
@@ -110,10 +111,8 @@ void RolloutWorker::warn_unscored(std::span<const data::Prompt> prompts,
   }
   if (first == nullptr || unscored_ < next_unscored_warning_ || !context_.is_first()) return;
   next_unscored_warning_ = 2 * unscored_;
-  log_warning(
-      "{} responses so far have no score and count as reward.failed_score={}; {}, sample {}: {}",
-      unscored_, options_.reward.failed_score, prompts[first->prompt].place, first->response.sample,
-      first->fault);
+  log_warning("{} responses so far have no score and count as 0; {}, sample {}: {}", unscored_,
+              prompts[first->prompt].place, first->response.sample, first->fault);
 }
 
 void RolloutWorker::report_step(Metrics& metrics) {

@@ -17,11 +17,16 @@ namespace {
 std::unique_ptr<drafter::Drafter> make_drafter(
     const std::string& kind, const speculation::SpeculationOptions& options,
     const std::shared_ptr<const drafter::DraftNetwork>& network) {
-  if (kind == "suffix") return std::make_unique<drafter::SuffixDrafter>(options.suffix);
+  if (kind == "suffix")
+    return std::make_unique<drafter::SuffixDrafter>(
+        drafter::SuffixOptions{.memory_bytes = options.suffix_bytes()});
   if (kind == "ngram") return std::make_unique<drafter::NgramDrafter>(drafter::NgramOptions{});
   TLT_CHECK(kind == "eagle", "no drafter ", kind);
   if (!network) return nullptr;
-  return std::make_unique<drafter::EagleDrafter>(network, options.eagle.drafter);
+  drafter::EagleDrafterOptions eagle = options.eagle.drafter;
+  eagle.kv_memory_bytes = options.draft_kv_bytes();
+  eagle.prompt_memory_bytes = options.prompt_bytes();
+  return std::make_unique<drafter::EagleDrafter>(network, eagle);
 }
 
 bool names(const speculation::SpeculationOptions& options, const char* kind) {

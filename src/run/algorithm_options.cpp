@@ -54,8 +54,6 @@ void AlgorithmOptions::check(int64_t samples) const {
                   pass_k, " and rollout.n ", samples,
                   "; pass_at_k needs a pass_k from 1 to rollout.n - 1, since every choice of all "
                   "responses has the same best one");
-  TLT_CHECK_INPUT(gamma > 0 && gamma <= 1, "algorithm.gamma is ", gamma,
-                  "; use a number above 0, at most 1");
   train::parse_kl_type(kl_penalty, "algorithm.kl_penalty");
   TLT_CHECK_INPUT(kl_ctrl.kl_coef >= 0, "algorithm.kl_ctrl.kl_coef is ", kl_ctrl.kl_coef,
                   "; use 0 or more");

@@ -44,7 +44,6 @@ struct AlgorithmOptions {
   std::string adv_estimator = "grpo";
   bool norm_adv_by_std_in_grpo = true;
   int64_t pass_k = 0;
-  double gamma = 1.0;
   bool use_kl_in_reward = false;
   std::string kl_penalty = "kl";
   KlControlOptions kl_ctrl;
@@ -60,7 +59,6 @@ struct AlgorithmOptions {
       "and pass_at_k.");
     v(pass_k, "pass_k", Affects::kResults,
       "Number of responses, of rollout.n, whose best one pass_at_k trains; 0: not set.");
-    v(gamma, "gamma", Affects::kResults, "Discount factor per token of reinforce_plus_plus.");
     v(use_kl_in_reward, "use_kl_in_reward", Affects::kResults,
       "Subtract the KL divergence from the reference policy from the reward.");
     v(kl_penalty, "kl_penalty", Affects::kResults,

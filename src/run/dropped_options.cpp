@@ -14,6 +14,8 @@ constexpr std::string_view kGenerateOnly =
 constexpr std::string_view kOnlyLr =
     "set speculative.train.optim.lr or speculative.train.optim.lr_scheduler_type";
 
+constexpr std::string_view kMemory = "speculative.memory_bytes, of which it is a part";
+
 constexpr DroppedOption kDropped[] = {
     {"rollout.prefill_chunk", "512", "set rollout.max_num_batched_tokens"},
     {"speculative.accept_threshold_single", "1.0", kGenerateOnly},
@@ -27,7 +29,7 @@ constexpr DroppedOption kDropped[] = {
      "set speculative.eagle.mab_configs"},
     {"speculative.suffix.min_match", "1", ""},
     {"speculative.suffix.min_probability", "0.05", ""},
-    {"speculative.suffix.history", "16", "set speculative.suffix.memory_bytes"},
+    {"speculative.suffix.history", "16", "set speculative.memory_bytes"},
     {"speculative.ngram.branch_length", "18", ""},
     {"speculative.ngram.max_window", "12", ""},
     {"speculative.ngram.min_window", "1", ""},
@@ -52,6 +54,44 @@ constexpr DroppedOption kDropped[] = {
     {"speculative.train.window", "512", "set speculative.train.step_tokens"},
     {"actor.optim.eps", "1e-08", ""},
     {"algorithm.kl_ctrl.type", "\"fixed\"", "set algorithm.kl_ctrl.kl_coef"},
+    {"speculative.gate", "\"learned\"",
+     "speculative.eagle.tune_algorithm: BEG has the paper's gate, ADAPTIVE learns when to "
+     "speculate",
+     true},
+    {"speculative.eagle.kv_memory_bytes", "268435456", kMemory, true},
+    {"speculative.eagle.prompt_memory_bytes", "268435456", kMemory, true},
+    {"speculative.suffix.memory_bytes", "1073741824", kMemory, true},
+    {"speculative.train.buffer_bytes", "536870912", kMemory, true},
+    {"speculative.train.trigger", "\"drift\"",
+     "speculative.train.training_interval_steps: above 0 for interval, 0 for drift", true},
+    {"speculative.train.compare_frozen", "false",
+     "speculative.train.frozen_after_steps: 10 for true, -1 for false", true},
+    {"speculative.train.max_token_len_per_gpu", "8192", ""},
+    {"speculative.train.slice_milliseconds", "50.0", ""},
+    {"speculative.train.publish_margin", "0.02", ""},
+    {"speculative.train.val_share", "0.05", ""},
+    {"data.val_batch_size", "0", ""},
+    {"data.tools_key", "\"tools\"", ""},
+    {"data.messages_key", "\"messages\"", ""},
+    {"actor.max_skipped_steps", "5", ""},
+    {"actor.loss_scale_factor", "0.0", "data.max_response_length", true},
+    {"algorithm.gamma", "1.0", ""},
+    {"algorithm.rollout_correction.bypass_mode", "false",
+     "actor.policy_loss.loss_mode: reinforce for bypass_mode=true with loss_type=reinforce", true},
+    {"algorithm.rollout_correction.loss_type", "\"ppo_clip\"",
+     "actor.policy_loss.loss_mode: reinforce for bypass_mode=true with loss_type=reinforce", true},
+    {"reward.gsm8k_method", "\"strict\"", "reward.functions: gsm8k_flexible for flexible", true},
+    {"reward.math_method", "\"flexible\"", "reward.functions: math_strict for strict", true},
+    {"reward.code.partial", "false", "reward.functions: code_partial for true", true},
+    {"reward.code.test_seconds", "4.0", "reward.timeout_seconds: a test has four tenths of it",
+     true},
+    {"reward.overlong_buffer.penalty_factor", "1.0", "set the weight of length in reward.weights"},
+    {"reward.failed_score", "0.0", ""},
+    {"trainer.heartbeat_timeout_seconds", "60.0", "trainer.timeout_seconds: a tenth of it", true},
+    {"trainer.watchdog_timeout_seconds", "600.0", "trainer.timeout_seconds: 1.1 times as long",
+     true},
+    {"trainer.broadcast_weights", "false", ""},
+    {"trainer.replay_responses", "8", ""},
     {"reward.countdown_format_score", "0.1", ""},
     {"reward.repetition.ngram_size", "3", ""},
     {"reward.repetition.max_penalty", "1.0", "set the weight of repetition in reward.weights"},
@@ -69,6 +109,7 @@ std::span<const DroppedOption> dropped_options() { return kDropped; }
 std::string dropped_option(std::string_view name) {
   const DroppedOption* option = find(name);
   if (!option) return "";
+  if (option->is_merged) return fmt::format("replaced by {}", option->instead);
   return fmt::format("it is always {} now{}{}", option->value, option->instead.empty() ? "" : "; ",
                      option->instead);
 }

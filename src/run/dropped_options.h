@@ -12,14 +12,15 @@ namespace tlt::run {
 
 struct DroppedOption {
   std::string_view name;
-  std::string_view value;    // the constant, as to_text() writes it
+  std::string_view value;    // the constant, or the default, as to_text() writes it
   std::string_view instead;  // what to set for another effect; empty: there is nothing
+  bool is_merged = false;    // another option has its effect: `instead` begins with that one's name
 };
 
 std::span<const DroppedOption> dropped_options();
 
-// What replaced a dropped option, as the end of a sentence: "it is always 1 now". Empty: the name
-// is not one of a dropped option.
+// What replaced a dropped option, as the end of a sentence: "it is always 1 now" or "replaced by
+// speculative.memory_bytes". Empty: the name is not one of a dropped option.
 std::string dropped_option(std::string_view name);
 
 // Whether `value`, as to_text() writes it, is that of the constant that replaced the option.

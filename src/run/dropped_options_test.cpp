@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "drafter/ngram/ngram_drafter.h"
+#include "drafter/suffix/suffix_drafter.h"
 #include "run/run_identity.h"
 #include "run/run_options.h"
 
@@ -32,7 +33,8 @@ TEST(DroppedOptionsTest, EachIsRefusedWithWhatReplacedIt) {
   for (const DroppedOption& option : dropped_options()) {
     EXPECT_TRUE(names.insert(option.name).second) << option.name;
     const std::string name(option.name), value(option.value), sentence = dropped_option(name);
-    EXPECT_THAT(sentence, HasSubstr("it is always " + value + " now"));
+    EXPECT_THAT(sentence,
+                HasSubstr(option.is_merged ? "replaced by " : "it is always " + value + " now"));
     EXPECT_THAT(sentence, HasSubstr(std::string(option.instead)));
     EXPECT_EQ(complaint([&](const auto& refs) {
                 apply_override(refs, "actor_rollout_ref." + name + "=" + value, dropped_option);
@@ -53,8 +55,10 @@ TEST(DroppedOptionsTest, WhatToSetInsteadExists) {
   for (const DroppedOption& option : dropped_options()) {
     EXPECT_FALSE(names.contains(std::string(option.name))) << option.name << " is back";
     const std::string instead(option.instead);
-    const bool is_option = instead.starts_with("set ");
-    EXPECT_TRUE(!is_option || names.contains(instead.substr(instead.rfind(' ') + 1))) << instead;
+    if (option.is_merged)
+      EXPECT_TRUE(names.contains(instead.substr(0, instead.find_first_of(":,")))) << instead;
+    else if (instead.starts_with("set "))
+      EXPECT_TRUE(names.contains(instead.substr(instead.rfind(' ') + 1))) << instead;
   }
 }
 
@@ -63,6 +67,7 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
   auto& speculative = options.speculative;
   auto& [trainer, warmup, idle] = speculative.train;
   drafter::NgramOptions ngram;
+  drafter::SuffixOptions suffix;
   const std::pair<std::string_view, OptionValue> constants[] = {
       {"rollout.prefill_chunk", &options.rollout.engine.prefill_chunk},
       {"speculative.accept_threshold_single", &speculative.accept_threshold_single},
@@ -71,9 +76,9 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.eagle.mab_window", &speculative.eagle.mab_window},
       {"speculative.eagle.mab_epsilon", &speculative.eagle.mab_epsilon},
       {"speculative.eagle.common_random_numbers", &speculative.eagle.drafter.common_random_numbers},
-      {"speculative.suffix.min_match", &speculative.suffix.min_match},
-      {"speculative.suffix.min_probability", &speculative.suffix.min_probability},
-      {"speculative.suffix.history", &speculative.suffix.history},
+      {"speculative.suffix.min_match", &suffix.min_match},
+      {"speculative.suffix.min_probability", &suffix.min_probability},
+      {"speculative.suffix.history", &suffix.history},
       {"speculative.train.hidden_weight", &trainer.hidden_weight},
       {"speculative.train.pass_decay", &trainer.pass_decay},
       {"speculative.train.loss_positions", &trainer.loss_positions},
@@ -93,12 +98,27 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.ngram.max_breadth", &ngram.max_breadth},
       {"speculative.ngram.min_breadth", &ngram.min_breadth},
       {"speculative.ngram.nodes", &ngram.nodes},
+      {"speculative.train.max_token_len_per_gpu", &trainer.max_tokens},
+      {"speculative.train.val_share", &warmup.val_share},
+      {"speculative.train.slice_milliseconds", &idle.slice_milliseconds},
+      {"speculative.train.publish_margin", &idle.publish_margin},
+      {"speculative.eagle.kv_memory_bytes", &speculative.eagle.drafter.kv_memory_bytes},
+      {"speculative.eagle.prompt_memory_bytes", &speculative.eagle.drafter.prompt_memory_bytes},
+      {"speculative.suffix.memory_bytes", &suffix.memory_bytes},
+      {"speculative.train.buffer_bytes", &idle.buffer_bytes},
       {"actor.optim.eps", &options.actor.optim.eps}};
-  // kl_ctrl.type, three of the rewards, ngram.mode, mab_reward, adaptive_configs, noise and
-  // min_workers_for_training are no fields.
-  EXPECT_EQ(std::size(constants) + 9, dropped_options().size());
   for (const auto& [name, value] : constants)
-    EXPECT_THAT(dropped_option(name), HasSubstr("it is always " + to_text(value) + " now")) << name;
+    EXPECT_TRUE(is_dropped_value(name, to_text(value))) << name << " is " << to_text(value);
+}
+
+// Half, an eighth, an eighth and a quarter of the memory are what the four options were.
+TEST(DroppedOptionsTest, PartsOfTheMemoryAreTheFormerDefaults) {
+  const RunOptions options;
+  const auto& speculative = options.speculative;
+  EXPECT_EQ(speculative.suffix_bytes(), drafter::SuffixOptions().memory_bytes);
+  EXPECT_EQ(speculative.draft_kv_bytes(), speculative.eagle.drafter.kv_memory_bytes);
+  EXPECT_EQ(speculative.prompt_bytes(), speculative.eagle.drafter.prompt_memory_bytes);
+  EXPECT_EQ(speculative.training_bytes(), speculative.train.idle.buffer_bytes);
 }
 
 TEST(DroppedOptionsTest, OneErrorNamesAllTheirLines) {

@@ -29,9 +29,9 @@ constexpr auto kMayChange = std::to_array<std::string_view>(
      "actor.kl_loss_coef", "actor.entropy_coeff", "algorithm.kl_ctrl.kl_coef",
      "algorithm.filter_groups.max_num_gen_batches",
      "algorithm.rollout_correction.rollout_is_threshold", "reward.timeout_seconds",
-     "reward.failed_score", "reward.code.test_seconds", "reward.code.memory_megabytes",
-     "speculative.train.optim.", "speculative.train.hidden_states_bytes",
-     "trainer.total_training_steps", "trainer.total_epochs"});
+     "reward.code.memory_megabytes", "speculative.train.optim.",
+     "speculative.train.hidden_states_bytes", "trainer.total_training_steps",
+     "trainer.total_epochs"});
 // Of the others, those that may not: where the run and its model are.
 constexpr auto kMayNotChange = std::to_array<std::string_view>(
     {"model.path", "model.lora_adapter_path", "speculative.eagle.spec_model_path",

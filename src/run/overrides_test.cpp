@@ -112,7 +112,7 @@ TEST_F(OverridesTest, WhatTheRunIsCannotChange) {
                       HasSubstr(" says what the run is and cannot change within it")))
         << text;
   for (const char* text : {"actor.optim.lr=1", "reward.timeout_seconds=60", "trainer.test_freq=2",
-                           "actor.max_skipped_steps=0", "trainer.total_training_steps=9",
+                           "trainer.save_freq=3", "trainer.total_training_steps=9",
                            "rollout.max_num_seqs=4", "speculative.train.optim.lr=1e-4"})
     EXPECT_EQ(complaint({text}), "") << text;
   EXPECT_THAT(complaint({"actor.optim.rl=1"}), HasSubstr("did you mean actor.optim.lr?"));

@@ -116,14 +116,23 @@ void Run::check_skipped(const SkippedSteps& skipped) const {
   const std::string what =
       fmt::format("step {}: {}{}", state_.step + 1, skipped.fault,
                   skipped.batch.empty() ? "" : fmt::format(" (the batch is in {})", skipped.batch));
-  if (skipped.in_row > skipped.limit)
+  if (skipped.in_row > train::kMaxSkippedSteps)
     throw Error(fmt::format(
         "{}; {} in a row without a valid gradient, more than {}: start again from the last "
         "checkpoint with {}",
-        what, counted(skipped.in_row, "optimizer step"), skipped.limit, skipped.remedy));
+        what, counted(skipped.in_row, "optimizer step"), train::kMaxSkippedSteps, skipped.remedy));
   if (context_.is_first())
     log_warning("{}; {} skipped, and the weights stay as they were", what,
                 counted(skipped.count, "optimizer step"));
+}
+
+void Run::check_skipped(const train::TrainStats& stats, const train::AdamW& optimizer,
+                        const DumpedStep& batch) {
+  if (stats.skipped_steps > 0)
+    check_skipped({.count = stats.skipped_steps,
+                   .fault = stats.fault,
+                   .in_row = optimizer.skipped_in_row(),
+                   .batch = folder_.write_skipped(batch, context_.tokenizer)});
 }
 
 void Run::report_pace(double seconds, double tokens, Metrics& metrics) {

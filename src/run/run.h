@@ -47,6 +47,7 @@
 #include "run/run_folder.h"
 #include "run/run_options.h"
 #include "train/checkpoint.h"
+#include "train/trainer.h"
 
 namespace tlt::run {
 
@@ -55,11 +56,8 @@ struct SkippedSteps {
   int64_t count = 0;       // in this update
   std::string fault;       // of the last one
   int64_t in_row = 0;      // since the last finished one: AdamW::skipped_in_row()
-  int64_t limit = 0;       // of in_row
   std::string batch = {};  // file with the batch; empty: none was written
-  std::string remedy =
-      "--override actor.optim.lr=… (a lower learning rate), or with "
-      "actor.max_skipped_steps=… (a higher limit)";
+  std::string remedy = "--override actor.optim.lr=… (a lower learning rate)";
 };
 
 class Run {
@@ -99,6 +97,9 @@ class Run {
   // After an update and before advance(): a warning if steps were skipped. Throws Error, on all
   // workers, if there are more in a row than the limit; the step is then not counted.
   void check_skipped(const SkippedSteps& skipped) const;
+  // The same for an update of the policy; if steps were skipped, writes its batch into the folder.
+  void check_skipped(const train::TrainStats& stats, const train::AdamW& optimizer,
+                     const DumpedStep& batch);
 
   // Sets timing_s/step, perf/* and training/* for a step of `seconds` and `tokens`, and
   // timing_s/save_checkpoint if a checkpoint was saved since the last step.

@@ -24,16 +24,6 @@ void RunControlOptions::check() const {
   TLT_CHECK_INPUT(timeout_seconds > 0, "trainer.timeout_seconds must be positive");
   TLT_CHECK_INPUT(on_worker_loss == "continue" || on_worker_loss == "stop",
                   "trainer.on_worker_loss is '", on_worker_loss, "'; use continue or stop");
-  TLT_CHECK_INPUT(heartbeat_timeout_seconds >= 3, "trainer.heartbeat_timeout_seconds is ",
-                  heartbeat_timeout_seconds,
-                  " and workers send a message each second; give at least 3");
-  TLT_CHECK_INPUT(watchdog_timeout_seconds >= 0, "trainer.watchdog_timeout_seconds is ",
-                  watchdog_timeout_seconds, "; give 0 for no watchdog, or seconds");
-}
-
-double RunControlOptions::watchdog_seconds() const {
-  return watchdog_timeout_seconds == 0 ? 0
-                                       : std::max(watchdog_timeout_seconds, 1.1 * timeout_seconds);
 }
 
 void RunOptions::check() const {

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -129,11 +130,7 @@ struct RunControlOptions {
   int64_t threads = 0;
   int64_t seed = 0;
   double timeout_seconds = 600;
-  double heartbeat_timeout_seconds = 60;
   std::string on_worker_loss = "continue";
-  double watchdog_timeout_seconds = 600;
-  bool broadcast_weights = false;
-  int64_t replay_responses = 8;
 
   void visit(auto& v) {
     v(project_name, "project_name", Affects::kPlace, "Name of the project, for the metrics.");
@@ -162,25 +159,19 @@ struct RunControlOptions {
     v(threads, "threads", Affects::kSpeed, "Threads of a worker; 0: its share of the cores.");
     v(seed, "seed", Affects::kResults, "Seed of the rollouts.");
     v(timeout_seconds, "timeout_seconds", Affects::kPlace,
-      "Timeout, in seconds, of a collective, including the wait for the slowest worker.");
-    v(heartbeat_timeout_seconds, "heartbeat_timeout_seconds", Affects::kPlace,
-      "Seconds without a message in the rollouts after which a worker is lost.");
+      "Timeout, in seconds, of a collective, including the wait for the slowest worker; a worker "
+      "without a message in a tenth of it, in the rollouts, is lost, and one without progress in "
+      "1.1 times as long logs the stacks of its threads and ends.");
     v(on_worker_loss, "on_worker_loss", Affects::kPlace,
       "continue: without a lost worker the others of tlt train continue, with the same results, "
       "unless they share the optimizer's state; stop: the run ends.");
-    v(watchdog_timeout_seconds, "watchdog_timeout_seconds", Affects::kPlace,
-      "Seconds without progress after which a worker logs the stacks of its threads and ends; at "
-      "least 1.1 * timeout_seconds count; 0: off.");
-    v(broadcast_weights, "broadcast_weights", Affects::kPlace,
-      "Send the model's weights from rank 0 to all workers at the start; false: a worker with "
-      "other weights is refused.");
-    v(replay_responses, "replay_responses", Affects::kPlace,
-      "Responses to decode at the end both with and without speculation, to check that they are "
-      "identical; 0: none.");
   }
   void check() const;
   bool continues_after_loss() const { return on_worker_loss == "continue"; }
-  double watchdog_seconds() const;  // more than a collective may take; 0: off
+  // Workers send a message each second, and a busy machine may delay two.
+  double lost_after_seconds() const { return std::max(3.0, timeout_seconds / 10); }
+  // More than a collective may take.
+  double watchdog_seconds() const { return 1.1 * timeout_seconds; }
   std::string folder() const {
     return default_local_dir.empty() ? "runs/" + experiment_name : default_local_dir;
   }
@@ -244,10 +235,11 @@ struct RunOptions {
   }
   void check() const;
 
-  // The trainer's options: `actor`, with the part of `algorithm` that concerns its loss.
+  // The trainer's options: `actor`, with what the loss takes from `algorithm` and `data`.
   train::TrainerOptions trainer_options() const {
     train::TrainerOptions options = actor;
     options.loss.rollout_correction = algorithm.rollout_correction;
+    options.loss.loss_scale_factor = static_cast<double>(data.max_response_length);
     return options;
   }
 };

@@ -9,10 +9,9 @@
 namespace tlt::simulate {
 namespace {
 
-// The bandit and the gate at 32 sequences of the paper; the arms are FastRL's.
+// The bandit of the paper, up to 32 sequences; the arms are FastRL's.
 speculation::SpeculationOptions paper_tuning() {
   speculation::SpeculationOptions options;
-  options.gate = "paper";
   options.eagle.tune_algorithm = "BEG";
   return options;
 }

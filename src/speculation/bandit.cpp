@@ -68,6 +68,9 @@ BegBandit::BegBandit(const std::vector<Arm>& arms, Setup setup)
   std::set<int64_t, std::greater<>> sizes;
   for (const Arm& arm : arms_)
     if (!arm.is_off()) sizes.insert(arm.strategy.verify);
+  const auto off = std::ranges::find_if(arms_, &Arm::is_off);
+  TLT_CHECK(off != arms_.end(), "no arm without speculation");
+  off_ = static_cast<size_t>(off - arms_.begin());
   group_sizes_.assign(sizes.begin(), sizes.end());
   TLT_CHECK(!group_sizes_.empty(), "a bandit without strategies");
   TLT_CHECK(group_sizes_.size() == setup_.options.mab_bs_threshold.size());
@@ -83,12 +86,11 @@ size_t BegBandit::bucket(int64_t batch) const {
 void BegBandit::find_candidates(size_t bucket) {
   candidates_.clear();
   for (size_t arm = 0; arm < arms_.size(); ++arm)
-    if (arms_[arm].is_off() ? setup_.off_competes
-                            : arms_[arm].strategy.verify == group_sizes_[bucket])
-      candidates_.push_back(arm);
+    if (arms_[arm].strategy.verify == group_sizes_[bucket]) candidates_.push_back(arm);
 }
 
 size_t BegBandit::choose(const Load& load, uint64_t choice) {
+  if (load.batch > setup_.bs_threshold) return off_;
   const size_t of_batch = bucket(load.batch);
   find_candidates(of_batch);
   if (candidates_.size() == 1) return candidates_.front();

@@ -3,7 +3,7 @@
 // Strategies are grouped by the tokens they verify, and each range of batch sizes has one group:
 // the more sequences, the fewer tokens. Within the group the arm with the highest median reward of
 // the last `mab_window` steps is chosen, or with probability epsilon any; an arm without rewards
-// comes first. Where no gate closes, `off` is one more arm of every group.
+// comes first. Above `bs_threshold` sequences the arm is `off`.
 //
 // Owns       the last rewards of every arm.
 // Threading  engine thread only; no locks.
@@ -39,7 +39,7 @@ class BegBandit : public TuningPolicy {
  public:
   struct Setup {
     EagleOptions options;
-    bool off_competes = true;  // else the arm "off" is never chosen here
+    int64_t bs_threshold = 32;  // largest number of sequences with which to speculate
     uint64_t seed = 0;
   };
 
@@ -61,6 +61,7 @@ class BegBandit : public TuningPolicy {
 
   const std::vector<Arm> arms_;
   const Setup setup_;
+  size_t off_ = 0;
   std::vector<int64_t> group_sizes_;  // tokens to verify, descending
 
   std::vector<RecentNumbers> rewards_;  // [bucket, arm]

@@ -104,7 +104,7 @@ TEST(BanditTest, BegIsThePapersPseudoCode) {
     options.mab_window = 1 + static_cast<int64_t>(history) * 3;
     options.mab_epsilon = history % 3 == 0 ? 0 : 0.2;
     const std::vector<Arm> arms = make_arms(options);
-    BegBandit bandit(arms, {.options = options, .off_competes = false, .seed = history});
+    BegBandit bandit(arms, {.options = options, .bs_threshold = 1000, .seed = history});
     SlowBeg slow(options.strategies(), options.mab_bs_threshold, options.mab_epsilon,
                  static_cast<size_t>(options.mab_window), history);
     RandomStream random(history, {.step = 1});
@@ -129,7 +129,7 @@ TEST(BanditTest, BegIsThePapersPseudoCode) {
 TEST(BanditTest, DefaultsAreFastRlsTableByBatchSize) {
   const EagleOptions options = make_options();
   const std::vector<Arm> arms = make_arms(options);
-  BegBandit bandit(arms, {.options = options, .off_competes = false});
+  BegBandit bandit(arms, {.options = options, .bs_threshold = 1000});
   const auto verify = [&](int64_t batch) { return arms[bandit.choose(batch, 0)].strategy.verify; };
   EXPECT_EQ(verify(1), 48);
   for (const int64_t batch : {2, 4}) EXPECT_EQ(verify(batch), 32) << batch;
@@ -141,7 +141,7 @@ TEST(BanditTest, BatchBelowTheFirstThresholdHasTheFirstGroup) {
   EagleOptions options = make_options();
   options.mab_bs_threshold = {4, 8, 16, 32};
   const std::vector<Arm> arms = make_arms(options);
-  BegBandit bandit(arms, {.options = options, .off_competes = false});
+  BegBandit bandit(arms, {.options = options, .bs_threshold = 1000});
   EXPECT_EQ(arms[bandit.choose(1, 0)].strategy.verify, 48);
 }
 
@@ -192,7 +192,7 @@ TEST(BanditTest, NewWeightsForgetTheOlderThreeQuarters) {
   options.mab_bs_threshold = {1};
   options.mab_epsilon = 0;
   options.mab_window = 8;
-  BegBandit bandit(make_arms(options), {.options = options, .off_competes = false});
+  BegBandit bandit(make_arms(options), {.options = options, .bs_threshold = 1000});
   for (int i = 0; i < 6; ++i) bandit.record(1, ChainOutcome({7}, 1).outcome);
   for (int i = 0; i < 2; ++i) bandit.record(1, ChainOutcome({0}, 1).outcome);
   for (int i = 0; i < 8; ++i) bandit.record(2, ChainOutcome({3}, 1).outcome);

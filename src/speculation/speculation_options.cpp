@@ -88,8 +88,6 @@ void SpeculationOptions::check() const {
     TLT_CHECK_INPUT(std::ranges::count(drafters, drafters[i]) == 1, "speculative.drafters has ",
                     drafters[i], " twice; name it once");
   }
-  check_removed("gate", gate, {{"release", "paper, the same threshold without the delay"}});
-  check_choice("gate", gate, {"learned", "paper"});
   TLT_CHECK_INPUT(bs_threshold >= 0, "speculative.bs_threshold is ", bs_threshold,
                   "; give a number of sequences, 0 for no speculation");
   check_choice("accept_rule", accept_rule, {"coupled", "target_only"});
@@ -100,8 +98,9 @@ void SpeculationOptions::check() const {
     TLT_CHECK_INPUT(value == 1 || !is_coupled(), "speculative.accept_threshold_", name, " is ",
                     value, ", which only speculative.accept_rule=target_only uses");
   }
+  TLT_CHECK_INPUT(memory_bytes >= 4, "speculative.memory_bytes is ", memory_bytes,
+                  "; give a number of bytes such as 2147483648");
   eagle.check();
-  suffix.check();
 }
 
 }  // namespace tlt::speculation

@@ -12,7 +12,6 @@
 #include "base/options.h"
 #include "drafter/eagle/eagle_drafter_options.h"
 #include "drafter/strategy.h"
-#include "drafter/suffix/suffix_drafter.h"
 
 namespace tlt::speculation {
 
@@ -38,8 +37,9 @@ struct EagleOptions {
       "Tokens that the target verifies of a draft tree of the first strategy, the last accepted "
       "one included.");
     v(tune_algorithm, "tune_algorithm", Affects::kSpeed,
-      "How the strategy of a step is chosen: ADAPTIVE (measured costs, learned acceptance) or BEG "
-      "(the paper's bandit: batch sizes from mab_bs_threshold, epsilon-greedy).");
+      "How the strategy of a step is chosen: ADAPTIVE (measured costs, learned acceptance; no "
+      "speculation is one more strategy) or BEG (the paper's bandit: batch sizes from "
+      "mab_bs_threshold, epsilon-greedy; no speculation above bs_threshold sequences).");
     v(mab_configs, "mab_configs", Affects::kSpeed,
       "Further strategies to choose from: depth_width_verify, e.g. 8_4_32.");
     v(mab_bs_threshold, "mab_bs_threshold", Affects::kSpeed,
@@ -60,15 +60,14 @@ struct EagleOptions {
 struct SpeculationOptions {
   bool enable = true;
   std::vector<std::string> drafters = {"suffix", "eagle"};
-  std::string gate = "learned";
   int64_t bs_threshold = 32;
   std::string accept_rule = "coupled";
   // target_only; flags of tlt generate, not options: below 1 the responses are no longer the
   // model's own and cannot be trained on.
   double accept_threshold_single = 1;  // a draft token at least this probable is accepted
   double accept_threshold_acc = 1;     // divisor of the probability that draft tokens must reach
+  int64_t memory_bytes = int64_t{2} << 30;
   EagleOptions eagle;
-  drafter::SuffixOptions suffix;
 
   void visit(auto& v) {
     v(enable, "enable", Affects::kSpeed, "Speculative decoding of the rollouts.");
@@ -76,18 +75,24 @@ struct SpeculationOptions {
       "Drafters, of which one is chosen for each step: suffix (suffix tree over this response, its "
       "group and earlier responses to the prompt), ngram (n-gram trie over all responses), eagle "
       "(EAGLE draft model, where there is one), mixed (eagle and suffix in one tree).");
-    v(gate, "gate", Affects::kSpeed,
-      "When to speculate: learned (no speculation is one more strategy) or paper (while at most "
-      "bs_threshold sequences decode).");
     v(bs_threshold, "bs_threshold", Affects::kSpeed,
-      "Gate paper: largest number of sequences with which to speculate.");
+      "BEG: largest number of sequences with which to speculate.");
     v(accept_rule, "accept_rule", Affects::kResults,
       "coupled: a draft token is accepted when it is the token that would have been sampled "
       "without speculation; target_only: FastRL's and SGLang's rule, which preserves the "
       "distribution, not the sampled tokens.");
+    v(memory_bytes, "memory_bytes", Affects::kSpeed,
+      "Memory per worker of what drafters remember: half for the texts of suffix, an eighth each "
+      "for the draft model's KV cache and the prompts' hidden states, a quarter for the hidden "
+      "states that the draft model is trained on; what was not used for longest is evicted.");
     v.group("eagle", eagle);
-    v.group("suffix", suffix);
   }
+
+  // The parts of memory_bytes.
+  int64_t suffix_bytes() const { return memory_bytes / 2; }
+  int64_t draft_kv_bytes() const { return memory_bytes / 8; }
+  int64_t prompt_bytes() const { return memory_bytes / 8; }
+  int64_t training_bytes() const { return memory_bytes / 4; }
 
   // InputError names the option and what is accepted.
   void check() const;

@@ -54,7 +54,7 @@ TEST(SpeculationOptionsTest, OnlyTheAcceptRuleAffectsResults) {
 }
 
 TEST(SpeculationOptionsTest, InvalidValuesAreNamed) {
-  EXPECT_THAT(complaint({"gate=open"}), HasSubstr("give one of learned, paper"));
+  EXPECT_THAT(complaint({"memory_bytes=3"}), HasSubstr("speculative.memory_bytes is 3"));
   EXPECT_THAT(complaint({"accept_rule=greedy"}), HasSubstr("give one of coupled, target_only"));
   EXPECT_THAT(complaint({"bs_threshold=-1"}), HasSubstr("speculative.bs_threshold is -1"));
   EXPECT_THAT(complaint({"eagle.spec_steps=0"}), HasSubstr("spec_steps is 0"));
@@ -69,8 +69,6 @@ TEST(SpeculationOptionsTest, RemovedValuesNameAReplacement) {
   for (const char* name : {"EG", "UCB1", "PREDEFINED"})
     EXPECT_THAT(complaint({std::string("eagle.tune_algorithm=") + name}),
                 testing::AllOf(HasSubstr("which was removed; give "), HasSubstr("BEG")));
-  EXPECT_THAT(complaint({"gate=release"}),
-              HasSubstr("speculative.gate is \"release\", which was removed; give paper"));
 }
 
 TEST(SpeculationOptionsTest, AcceptThresholdsAreAbove0AtMost1) {

@@ -71,7 +71,7 @@ ThroughputModel::ThroughputModel(const std::vector<Arm>& arms, Setup setup)
 }
 
 bool ThroughputModel::may_choose(size_t arm, int64_t batch) const {
-  return arm == off_ ? setup_.off_competes : arms_[arm].strategy.verify * batch <= setup_.max_rows;
+  return arm == off_ || arms_[arm].strategy.verify * batch <= setup_.max_rows;
 }
 
 // Accepted first choices by depth: the mean over these positions. A rate that is hardly known is
@@ -156,7 +156,7 @@ double ThroughputModel::slowdown(const Load& load, int64_t more) {
 
 size_t ThroughputModel::choose(const Load& load, uint64_t) {
   if (!may_choose(now_.trial, load.batch)) now_.trees = 0;
-  const bool fits = load.batch == now_.load.batch || (now_.current == off_ && setup_.off_competes);
+  const bool fits = load.batch == now_.load.batch || now_.current == off_;
   if (now_.trees <= 0 && now_.stay-- > 0 && fits) return now_.current;
   now_.load = load;
   if (now_.trees <= 0) {
@@ -172,7 +172,7 @@ void ThroughputModel::settle(int64_t batch) {
   double best_rate = 0;
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     const bool is_known = arm == off_ || arm == now_.current || evidence(arm) >= kPrior;
-    if (!may_choose(arm, batch) || (setup_.off_competes && !is_known)) continue;
+    if (!may_choose(arm, batch) || !is_known) continue;
     const double rate = rates_[arm] * (arm == now_.current ? 1 + kHysteresis : 1);
     if (rate > best_rate) best = arm, best_rate = rate;
   }

@@ -37,8 +37,7 @@ class ThroughputModel : public TuningPolicy {
  public:
   struct Setup {
     CostTable costs;
-    bool off_competes = true;  // else "off" is chosen only when nothing else fits
-    int64_t max_rows = 2048;   // of a forward pass; no arm with more is chosen
+    int64_t max_rows = 2048;  // of a forward pass; no arm with more is chosen
   };
 
   // REQUIRES: one arm is "off".

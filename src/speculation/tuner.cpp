@@ -30,13 +30,12 @@ std::vector<Arm> make_arms(const SpeculationOptions& options,
 
 Tuner::Tuner(const SpeculationOptions& options, Setup setup)
     : options_(options), arms_(make_arms(options, setup.kinds)), totals_(arms_.size()) {
-  const bool off_competes = options.gate == "learned";
   if (options.eagle.tune_algorithm == "ADAPTIVE")
     policy_ = std::make_unique<ThroughputModel>(
-        arms_, ThroughputModel::Setup{std::move(setup.costs), off_competes, setup.max_rows});
+        arms_, ThroughputModel::Setup{std::move(setup.costs), setup.max_rows});
   else
     policy_ = std::make_unique<BegBandit>(
-        arms_, BegBandit::Setup{options.eagle, off_competes, setup.seed});
+        arms_, BegBandit::Setup{options.eagle, options.bs_threshold, setup.seed});
 }
 
 Tuner::~Tuner() = default;
@@ -45,7 +44,6 @@ const Arm& Tuner::choose(const Load& load) {
   TLT_CHECK(load.batch > 0, "no sequence decodes");
   const uint64_t choice = choices_++;
   is_exploration_ = false;
-  if (options_.gate == "paper" && load.batch > options_.bs_threshold) return arms_.front();
   const Arm& arm = arms_[policy_->choose(load, choice)];
   is_exploration_ = policy_->is_exploration();
   return arm;

@@ -540,36 +540,34 @@ TEST(TunerTest, EqualArmsDoNotAlternate) {
 }
 
 TEST(TunerTest, ChoicesAreDeterministicAndResumable) {
-  for (const char* algorithm : {"ADAPTIVE", "BEG"})
-    for (const char* gate : {"learned", "paper"}) {
-      SpeculationOptions options;
-      options.gate = gate;
-      options.eagle.tune_algorithm = algorithm;
-      World world(machines()[1], kDrafters.at("fair"));
-      Tuner tuner = world.make_tuner(options, /*seed=*/7);
-      Tuner twin = world.make_tuner(options, /*seed=*/7);
-      Tuner resumed = world.make_tuner(options, /*seed=*/7);
-      for (int step = 0; step < 300; ++step) {
-        if (step == 150) {
-          ASSERT_TRUE(resumed.try_restore(tuner.save(), "here"));
-        }
-        if (step % 100 == 99) {
-          tuner.new_weights(), twin.new_weights();
-          if (step > 150) resumed.new_weights();
-        }
-        const int64_t batch = long_tail_batch(step, 300) / 4 + 1;
-        const Arm& arm = tuner.choose(batch);
-        ASSERT_EQ(twin.choose(batch), arm) << algorithm << " " << gate << " step " << step;
-        if (step >= 150) {
-          ASSERT_EQ(resumed.choose(batch), arm) << algorithm << " step " << step;
-        }
-        const StepOutcome& outcome = world.play(arm, batch, batch);
-        tuner.record(arm, outcome);
-        twin.record(arm, outcome);
-        if (step >= 150) resumed.record(arm, outcome);
+  for (const char* algorithm : {"ADAPTIVE", "BEG"}) {
+    SpeculationOptions options;
+    options.eagle.tune_algorithm = algorithm;
+    World world(machines()[1], kDrafters.at("fair"));
+    Tuner tuner = world.make_tuner(options, /*seed=*/7);
+    Tuner twin = world.make_tuner(options, /*seed=*/7);
+    Tuner resumed = world.make_tuner(options, /*seed=*/7);
+    for (int step = 0; step < 300; ++step) {
+      if (step == 150) {
+        ASSERT_TRUE(resumed.try_restore(tuner.save(), "here"));
       }
-      EXPECT_EQ(resumed.save(), tuner.save()) << algorithm << " " << gate;
+      if (step % 100 == 99) {
+        tuner.new_weights(), twin.new_weights();
+        if (step > 150) resumed.new_weights();
+      }
+      const int64_t batch = long_tail_batch(step, 300) / 4 + 1;
+      const Arm& arm = tuner.choose(batch);
+      ASSERT_EQ(twin.choose(batch), arm) << algorithm << " step " << step;
+      if (step >= 150) {
+        ASSERT_EQ(resumed.choose(batch), arm) << algorithm << " step " << step;
+      }
+      const StepOutcome& outcome = world.play(arm, batch, batch);
+      tuner.record(arm, outcome);
+      twin.record(arm, outcome);
+      if (step >= 150) resumed.record(arm, outcome);
     }
+    EXPECT_EQ(resumed.save(), tuner.save()) << algorithm;
+  }
 }
 
 TEST(TunerTest, StateOfOtherOptionsIsIgnored) {
@@ -589,20 +587,16 @@ TEST(TunerTest, StateOfOtherOptionsIsIgnored) {
   }
 }
 
-TEST(TunerTest, GatesCloseForEveryAlgorithm) {
-  for (const char* algorithm : {"ADAPTIVE", "BEG"}) {
-    SpeculationOptions options;
-    options.gate = "paper";
-    options.eagle.tune_algorithm = algorithm;
-    World world(machines()[1], kDrafters.at("useless"));
-    Tuner tuner = world.make_tuner(options);
-    World::Efficiency sum;
-    for (int step = 0; step < 200; ++step) {
-      EXPECT_TRUE(tuner.choose(33).is_off()) << algorithm;
-      const Arm& arm = tuner.choose(2);
-      EXPECT_FALSE(arm.is_off()) << algorithm;  // the gate decides, even with a useless drafter
-      tuner.record(arm, world.play(arm, 2, 2));
-    }
+TEST(TunerTest, OnlyTheBatchSizeEndsSpeculationOfBeg) {
+  SpeculationOptions options;
+  options.eagle.tune_algorithm = "BEG";
+  World world(machines()[1], kDrafters.at("useless"));
+  Tuner tuner = world.make_tuner(options);
+  for (int step = 0; step < 200; ++step) {
+    EXPECT_TRUE(tuner.choose(33).is_off());
+    const Arm& arm = tuner.choose(2);
+    EXPECT_FALSE(arm.is_off());  // even with a useless drafter
+    tuner.record(arm, world.play(arm, 2, 2));
   }
 }
 

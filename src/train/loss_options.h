@@ -21,8 +21,10 @@ struct PolicyLossOptions {
   void visit(auto& v) {
     v(loss_mode, "loss_mode", Affects::kResults,
       "Policy loss: vanilla (PPO's clipped loss), gspo, cispo, gpg, sapo, geo_mean (GMPO), "
-      "clip_cov or kl_cov.");
+      "clip_cov, kl_cov or reinforce (truncated importance weight times logprob, with "
+      "algorithm.rollout_correction).");
   }
+  bool is_reinforce() const { return loss_mode == "reinforce"; }
   // The loss depends on the covariance of advantages and logprobs over the mini-batch.
   bool uses_covariance() const { return loss_mode == "clip_cov" || loss_mode == "kl_cov"; }
   void check() const;
@@ -30,28 +32,20 @@ struct PolicyLossOptions {
 
 // verl's algorithm.rollout_correction, listed there (rl/advantages.h). The rollout's logprobs equal
 // the trainer's bit for bit, so the correction of verl's decoupled mode (bypass_mode=false) is a
-// factor of exactly 1 and is not computed. The one of the bypass mode's reinforce loss is computed,
-// since later mini-batches and epochs train on rollouts of older weights.
+// factor of exactly 1 and is not computed. The one of the loss mode reinforce (verl's
+// bypass_mode=true with loss_type=reinforce) is computed, since later mini-batches and epochs train
+// on rollouts of older weights.
 struct RolloutCorrectionOptions {
   std::string rollout_is = "none";
   double rollout_is_threshold = 2.0;
-  bool bypass_mode = false;
-  std::string loss_type = "ppo_clip";
 
   void visit(auto& v) {
     v(rollout_is, "rollout_is", Affects::kResults,
-      "Importance weights of bypass_mode's reinforce: token, sequence (product over its tokens) "
-      "or none.");
+      "Importance weights of actor.policy_loss.loss_mode=reinforce: token, sequence (product over "
+      "its tokens) or none.");
     v(rollout_is_threshold, "rollout_is_threshold", Affects::kResults,
       "Upper bound of the importance weights (truncated importance sampling, TIS).");
-    v(bypass_mode, "bypass_mode", Affects::kResults,
-      "Use loss_type as the loss. The old logprobs are always the rollout's.");
-    v(loss_type, "loss_type", Affects::kResults,
-      "ppo_clip: the loss of actor.policy_loss; reinforce: the truncated weight times the "
-      "logprob.");
   }
-  bool is_reinforce() const { return bypass_mode && loss_type == "reinforce"; }
-  bool has_weights() const { return is_reinforce() && rollout_is != "none"; }
   void check() const;
 };
 
@@ -64,12 +58,15 @@ struct LossOptions {
   double tau_pos = 1.0;  // this and the next are not options: SAPO's values
   double tau_neg = 1.05;
   std::string loss_agg_mode = "token-mean";
-  double loss_scale_factor = 0;
+  double loss_scale_factor = 0;  // no option: data.max_response_length, as Dr. GRPO has it
   bool use_kl_loss = false;
   double kl_loss_coef = 0.001;
   std::string kl_loss_type = "low_var_kl";
   double entropy_coeff = 0;
 
+  bool has_importance_weights() const {
+    return policy_loss.is_reinforce() && rollout_correction.rollout_is != "none";
+  }
   void visit(auto& v) {
     v.group("policy_loss", policy_loss);
     v(clip_ratio_low, "clip_ratio_low", Affects::kResults,
@@ -80,9 +77,7 @@ struct LossOptions {
       "Dual clip: bound of the ratio if the advantage is negative.");
     v(loss_agg_mode, "loss_agg_mode", Affects::kResults,
       "Aggregation over tokens: token-mean, seq-mean-token-sum, seq-mean-token-mean or "
-      "seq-mean-token-sum-norm.");
-    v(loss_scale_factor, "loss_scale_factor", Affects::kResults,
-      "Divisor of seq-mean-token-sum-norm, usually data.max_response_length.");
+      "seq-mean-token-sum-norm (divided by data.max_response_length).");
     v(use_kl_loss, "use_kl_loss", Affects::kResults,
       "Add the KL divergence from the reference policy to the loss.");
     v(kl_loss_coef, "kl_loss_coef", Affects::kResults, "Weight of the KL loss.");

@@ -42,26 +42,20 @@ void RolloutCorrectionOptions::check() const {
   TLT_CHECK_INPUT(rollout_is_threshold > 0 && std::isfinite(rollout_is_threshold),
                   "algorithm.rollout_correction.rollout_is_threshold is ", rollout_is_threshold,
                   "; use a number above 0");
-  TLT_CHECK_INPUT(is_one_of(loss_type, {"ppo_clip", "reinforce"}),
-                  "algorithm.rollout_correction.loss_type is '", loss_type,
-                  "'; use ppo_clip or reinforce");
 }
 
 void PolicyLossOptions::check() const {
-  TLT_CHECK_INPUT(is_one_of(loss_mode, {"vanilla", "gspo", "cispo", "gpg", "sapo", "geo_mean",
-                                        "clip_cov", "kl_cov"}),
-                  "actor.policy_loss.loss_mode is '", loss_mode,
-                  "'; use vanilla, gspo, cispo, gpg, sapo, geo_mean, clip_cov or kl_cov");
+  TLT_CHECK_INPUT(
+      is_one_of(loss_mode, {"vanilla", "gspo", "cispo", "gpg", "sapo", "geo_mean", "clip_cov",
+                            "kl_cov", "reinforce"}),
+      "actor.policy_loss.loss_mode is '", loss_mode,
+      "'; use vanilla, gspo, cispo, gpg, sapo, geo_mean, clip_cov, kl_cov or reinforce");
 }
 
 void LossOptions::check() const {
   rollout_correction.check();
   policy_loss.check();
   const std::string& loss = policy_loss.loss_mode;
-  TLT_CHECK_INPUT(!rollout_correction.is_reinforce() || policy_loss.loss_mode == "vanilla",
-                  "algorithm.rollout_correction.loss_type=reinforce is a loss of its own, but "
-                  "actor.policy_loss.loss_mode is '",
-                  policy_loss.loss_mode, "'; leave one of them out");
   TLT_CHECK_INPUT(clip_ratio_low >= 0 && clip_ratio_low <= 1, "actor.clip_ratio_low is ",
                   clip_ratio_low, "; use a number from 0 to 1");
   TLT_CHECK_INPUT(clip_ratio_high >= 0, "actor.clip_ratio_high is ", clip_ratio_high,
@@ -73,9 +67,6 @@ void LossOptions::check() const {
                                 "seq-mean-token-sum-norm"}),
       "actor.loss_agg_mode is '", loss_agg_mode,
       "'; use token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm");
-  TLT_CHECK_INPUT(loss_agg_mode != "seq-mean-token-sum-norm" || loss_scale_factor > 0,
-                  "actor.loss_agg_mode=seq-mean-token-sum-norm needs actor.loss_scale_factor; set "
-                  "it to data.max_response_length");
   TLT_CHECK_INPUT(
       !is_one_of(loss, {"gspo", "geo_mean", "sapo"}) || loss_agg_mode == "seq-mean-token-mean",
       "actor.policy_loss.loss_mode=", loss,
@@ -105,15 +96,15 @@ PolicyLoss::PolicyLoss(const LossOptions& options, const Denominators& denominat
     : options_(options), denominators_(denominators) {
   options.check();
   const std::string &mode = options.loss_agg_mode, &loss = options.policy_loss.loss_mode;
-  mode_ = options.rollout_correction.is_reinforce() ? Mode::kReinforce
-          : loss == "gspo"                          ? Mode::kGspo
-          : loss == "geo_mean"                      ? Mode::kGeoMean
-          : loss == "sapo"                          ? Mode::kSapo
-          : loss == "cispo"                         ? Mode::kCispo
-          : loss == "clip_cov"                      ? Mode::kClipCov
-          : loss == "kl_cov"                        ? Mode::kKlCov
-          : loss == "gpg"                           ? Mode::kGpg
-                                                    : Mode::kVanilla;
+  mode_ = loss == "reinforce"  ? Mode::kReinforce
+          : loss == "gspo"     ? Mode::kGspo
+          : loss == "geo_mean" ? Mode::kGeoMean
+          : loss == "sapo"     ? Mode::kSapo
+          : loss == "cispo"    ? Mode::kCispo
+          : loss == "clip_cov" ? Mode::kClipCov
+          : loss == "kl_cov"   ? Mode::kKlCov
+          : loss == "gpg"      ? Mode::kGpg
+                               : Mode::kVanilla;
   aggregation_ = mode == "token-mean"            ? Aggregation::kTokenMean
                  : mode == "seq-mean-token-sum"  ? Aggregation::kTokenSum
                  : mode == "seq-mean-token-mean" ? Aggregation::kSequenceMean
@@ -316,7 +307,8 @@ PolicyLoss::Term PolicyLoss::reinforce_term(const TrainSample& sample, const Tok
   const RolloutCorrectionOptions& correction = options_.rollout_correction;
   const double difference = token.logprob - token.rollout;
   sums_.ppo_kl -= token.mean_weight * difference;
-  if (!correction.has_weights()) return {-token.advantage * token.logprob, -token.advantage};
+  if (!options_.has_importance_weights())
+    return {-token.advantage * token.logprob, -token.advantage};
   const double most = correction.rollout_is_threshold;
   const double log_weight = is_of_sequence_ ? sequence_of_.at(&sample).difference : difference;
   const double whole = std::exp(std::clamp(log_weight, -kMaxLogRatio, kMaxLogRatio));
@@ -377,7 +369,7 @@ std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
     metrics.emplace_back("actor/kl_loss", kl);
     metrics.emplace_back("actor/kl_coef", options_.kl_loss_coef);
   }
-  if (options_.rollout_correction.has_weights()) {
+  if (options_.has_importance_weights()) {
     metrics.emplace_back("rollout_corr/rollout_is_mean", token_scale_ * sums[6]);
     metrics.emplace_back("rollout_corr/rollout_is_ratio_fraction_high", token_scale_ * sums[7]);
     metrics.emplace_back("rollout_corr/rollout_is_eff_sample_size",

@@ -247,10 +247,8 @@ TEST(PolicyLossTest, OnPolicyTheRatioIsOneAndNothingIsClipped) {
 
 LossOptions truncated(const std::string& rollout_is, const std::string& aggregation) {
   LossOptions o;
-  o.rollout_correction = {.rollout_is = rollout_is,
-                          .rollout_is_threshold = 1.5,
-                          .bypass_mode = true,
-                          .loss_type = "reinforce"};
+  o.rollout_correction = {.rollout_is = rollout_is, .rollout_is_threshold = 1.5};
+  o.policy_loss.loss_mode = "reinforce";
   o.loss_agg_mode = aggregation;
   return o;
 }
@@ -375,17 +373,14 @@ TEST(PolicyLossTest, MetricsOfWeightsCoverAllTokens) {
               1 / (squares / count / (bounded / count * bounded / count)), 1e-12);
 }
 
-TEST(PolicyLossTest, ClippedLossStaysWithoutBypassMode) {
+TEST(PolicyLossTest, ImportanceWeightsAreOnlyThoseOfReinforce) {
   const Minibatch batch = random_minibatch(4, false);
-  for (const auto& [bypass, type] : {std::pair(false, "reinforce"), {true, "ppo_clip"}}) {
-    LossOptions o = truncated("token", "token-mean");
-    o.rollout_correction.bypass_mode = bypass;
-    o.rollout_correction.loss_type = type;
-    PolicyLoss loss(o, {o, batch.samples}), plain({}, {{}, batch.samples});
-    const Result result = run(loss, batch), want = run(plain, batch);
-    EXPECT_EQ(result.d_logprobs, want.d_logprobs);
-    EXPECT_EQ(result.metrics, want.metrics);
-  }
+  LossOptions o = truncated("token", "token-mean");
+  o.policy_loss.loss_mode = "vanilla";
+  PolicyLoss loss(o, {o, batch.samples}), plain({}, {{}, batch.samples});
+  const Result result = run(loss, batch), want = run(plain, batch);
+  EXPECT_EQ(result.d_logprobs, want.d_logprobs);
+  EXPECT_EQ(result.metrics, want.metrics);
 }
 
 // ---- sapo, geo_mean, clip_cov, kl_cov: written out as in tests/golden/README.md
@@ -638,18 +633,12 @@ TEST(PolicyLossTest, InvalidOptionsAreRejected) {
     EXPECT_THROW(o.check(), InputError);
   };
   refuses([](LossOptions& o) { o.loss_agg_mode = "mean"; });
-  refuses([](LossOptions& o) { o.loss_agg_mode = "seq-mean-token-sum-norm"; });
   refuses([](LossOptions& o) { o.kl_loss_type = "k9"; });
   refuses([](LossOptions& o) { o.clip_ratio_c = 1; });
   refuses([](LossOptions& o) { o.clip_ratio_low = 1.5; });
   refuses([](LossOptions& o) { o.entropy_coeff = -1; });
   refuses([](LossOptions& o) { o.rollout_correction.rollout_is = "geometric"; });
   refuses([](LossOptions& o) { o.rollout_correction.rollout_is_threshold = 0; });
-  refuses([](LossOptions& o) { o.rollout_correction.loss_type = "ppo"; });
-  refuses([](LossOptions& o) {
-    o.rollout_correction = {.bypass_mode = true, .loss_type = "reinforce"};
-    o.policy_loss.loss_mode = "cispo";
-  });
   refuses([](LossOptions& o) { o.policy_loss.loss_mode = "clip-cov"; });
   refuses([](LossOptions& o) { o.policy_loss.loss_mode = "geo_mean"; });  // token-mean
   refuses([](LossOptions& o) { o.policy_loss.loss_mode = "sapo"; });

@@ -96,8 +96,6 @@ void TrainerOptions::check() const {
   TLT_CHECK_INPUT(ppo_mini_batch_size >= 0 && ppo_epochs >= 1 && max_tokens >= 1,
                   "actor.ppo_mini_batch_size must be at least 0, ppo_epochs and "
                   "ppo_max_token_len_per_gpu at least 1");
-  TLT_CHECK_INPUT(max_skipped_steps >= 0, "actor.max_skipped_steps is ", max_skipped_steps,
-                  "; give 0 or more");
   loss.check();
   optim.check();
 }

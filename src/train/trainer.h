@@ -46,7 +46,6 @@ struct TrainerOptions {
   bool recompute = false;
   bool early_gradients = true;
   bool use_distributed_optimizer = false;
-  int64_t max_skipped_steps = kMaxSkippedSteps;
   LossOptions loss;
   OptimOptions optim;
 
@@ -64,9 +63,6 @@ struct TrainerOptions {
     v(use_distributed_optimizer, "use_distributed_optimizer", Affects::kSpeed,
       "Shard the optimizer's state over the workers, which exchange the updated weights (ZeRO, "
       "stage 1): less memory.");
-    v(max_skipped_steps, "max_skipped_steps", Affects::kPlace,
-      "An optimizer step whose gradient is not finite is skipped; more of them in a row than this "
-      "end the run; 0: the first one does.");
     loss.visit(v);
     v.group("optim", optim);
   }
@@ -106,7 +102,7 @@ class Trainer {
 
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
   // epoch. A step whose gradient is invalid is skipped, on all workers: nothing changes but
-  // AdamW::skipped_in_row(). When that exceeds max_skipped_steps, no further steps are done, and the
+  // AdamW::skipped_in_row(). When that exceeds kMaxSkippedSteps, no further steps are done, and the
   // caller ends the run. REQUIRES: the same samples, in the same order, on every worker.
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
                     int64_t samples_per_step = 0);
@@ -139,9 +135,7 @@ class Trainer {
   TrainStats step(std::span<const TrainSample> samples, LossKind kind, bool may_stop);
   TrainStats sum_gradients(std::span<const TrainSample> samples, LossKind kind, bool may_stop);
   double update_weights(double rate);
-  bool has_skipped_too_many() const {
-    return optimizer_.skipped_in_row() > options_.max_skipped_steps;
-  }
+  bool has_skipped_too_many() const { return optimizer_.skipped_in_row() > kMaxSkippedSteps; }
   void start(std::unique_ptr<TokenLoss> loss);
   void show_batch(std::span<const TrainSample> samples);
   bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop);

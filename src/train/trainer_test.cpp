@@ -187,15 +187,13 @@ TEST(TrainerTest, InvalidGradientSkipsTheStepOnAllWorkers) {
 TEST(TrainerTest, TooManySkippedStepsEndTheUpdate) {
   const auto comm = solo();
   const auto model = golden_model("qwen2_tied");
-  TrainerOptions options = small_packs();
-  options.max_skipped_steps = 1;
-  Trainer trainer(*model, options, *comm, {.total_steps = 10});
+  Trainer trainer(*model, small_packs(), *comm, {.total_steps = 10});
   auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
   for (TrainSample& sample : samples) std::ranges::fill(sample.advantages, 1e30F);
-  trainer.optimizer().restore_skipped_in_row(7);  // of a run that had a higher limit
+  trainer.optimizer().restore_skipped_in_row(7);
   trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/2);
   EXPECT_EQ(trainer.optimizer().skipped_in_row(), 8) << "one step was tried";
-  trainer.optimizer().restore_skipped_in_row(0);
+  trainer.optimizer().restore_skipped_in_row(kMaxSkippedSteps - 1);
   const TrainStats stats = trainer.update(samples, LossKind::kPolicy, /*samples_per_step=*/2);
   EXPECT_EQ(stats.skipped_steps, 2);
   EXPECT_EQ(trainer.optimizer().steps(), 0);

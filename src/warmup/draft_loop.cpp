@@ -129,7 +129,6 @@ void DraftLoop::run_step() {
   run_.check_skipped({.count = skipped,
                       .fault = stats.fault,
                       .in_row = trainer_->optimizer().skipped_in_row(),
-                      .limit = train::kMaxSkippedSteps,
                       .remedy = "--override speculative.train.optim.lr=… (a lower learning rate)"});
   run_.advance(sampler_->cursor());
 

@@ -22,7 +22,7 @@
 namespace tlt::warmup {
 namespace {
 
-// Held-out examples per batch if data.val_batch_size is 0: enough to fill packs, and few enough to
+// Held-out examples per batch: enough to fill packs, and few enough to
 // show progress on a terminal.
 constexpr int64_t kValidationBatch = 256;
 
@@ -48,7 +48,7 @@ class SftLoop {
         held_out_(load_held_out(context_)),
         sampler_(examples_.parts(), options_.data.shuffle, options_.data.seed),
         total_steps_(run::count_data_steps(options_, sampler_, examples_.left_out())),
-        trainer_(*context_.model, options_.actor, *context_.comm,
+        trainer_(*context_.model, options_.trainer_options(), *context_.comm,
                  {.total_steps = total_steps_, .adapter = context_.adapter.get()}),
         policy_files_(context_, options_.model.path),
         run_("sft", options_, context_, policy_files_.describe_adapter()) {
@@ -100,14 +100,8 @@ void SftLoop::run_step() {
   for (const int64_t index : sampler_.next_batch(options_.data.train_batch_size))
     samples.push_back(to_sample(examples_.example(index)));
   const train::TrainStats stats = trainer_.update(samples, train::LossKind::kSupervised);
-  if (stats.skipped_steps > 0)
-    run_.check_skipped(
-        {.count = stats.skipped_steps,
-         .fault = stats.fault,
-         .in_row = trainer_.optimizer().skipped_in_row(),
-         .limit = options_.actor.max_skipped_steps,
-         .batch = run_.folder().write_skipped(
-             {run_.step() + 1, /*prompts=*/{}, /*rollouts=*/{}, samples}, context_.tokenizer)});
+  run_.check_skipped(stats, trainer_.optimizer(),
+                     {run_.step() + 1, /*prompts=*/{}, /*rollouts=*/{}, samples});
   run_.advance(sampler_.cursor());
 
   Metrics metrics;
@@ -127,13 +121,12 @@ void SftLoop::run_step() {
 void SftLoop::validate(Metrics& metrics) {
   if (!held_out_) return;
   const Stopwatch watch;
-  const int64_t wanted = options_.data.val_batch_size, size = held_out_->size();
-  const int64_t batch = wanted > 0 ? wanted : kValidationBatch;
+  const int64_t size = held_out_->size();
   double loss = 0, weight = 0;
-  for (int64_t first = 0; first < size; first += batch) {
+  for (int64_t first = 0; first < size; first += kValidationBatch) {
     run_.show(fmt::format("validation {}/{}", first, size));
     std::vector<train::TrainSample> samples;
-    for (int64_t i = first; i < std::min(size, first + batch); ++i)
+    for (int64_t i = first; i < std::min(size, first + kValidationBatch); ++i)
       samples.push_back(to_sample(held_out_->example(i)));
     const auto logprobs = train::score_samples(
         *context_.model, samples, {.max_tokens = options_.actor.max_tokens}, *context_.comm);

@@ -44,27 +44,17 @@ std::vector<std::string> slow_run(const std::filesystem::path& folder, int worke
                                       "rollout.max_num_seqs=1",
                                       "speculative.enable=false",
                                       "trainer.save_freq=100",
-                                      "trainer.timeout_seconds=30",
-                                      "trainer.heartbeat_timeout_seconds=10"};
+                                      "trainer.timeout_seconds=100"};
   options.insert(options.end(), more.begin(), more.end());
   return tests::small_run(folder, kInterruptSteps, workers, options);
 }
 
 // The metrics of a run that depend on neither time nor speculation, a line for each step.
 std::vector<std::string> metrics_of(const std::filesystem::path& folder) {
-  std::vector<std::string> rows;
-  std::istringstream lines(read_text(folder / "metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
-    std::string kept;
-    const auto row = nlohmann::ordered_json::parse(line);
-    for (const auto& [name, value] : row.items())
-      if (name.starts_with("actor/") || name.starts_with("critic/") ||
-          name.starts_with("response_length/") || name.starts_with("training/"))
-        kept += name + " " + tests::short_number(value.get<double>()) + ", ";
-    EXPECT_FALSE(kept.empty());
-    rows.push_back(kept);
-  }
-  return rows;
+  return tests::metrics_of(folder, [](std::string_view name) {
+    return name.starts_with("actor/") || name.starts_with("critic/") ||
+           name.starts_with("response_length/") || name.starts_with("training/");
+  });
 }
 
 class InterruptTest : public ::testing::TestWithParam<int> {
@@ -232,8 +222,7 @@ INSTANTIATE_TEST_SUITE_P(Workers, InterruptTest, ::testing::Values(1, 2));
 // resumable.
 TEST(WatchdogRunTest, WorkerWhoseMainThreadHangsEnds) {
   const Scratch scratch;
-  const std::vector<std::string> quick = {"trainer.timeout_seconds=4",
-                                          "trainer.watchdog_timeout_seconds=5"};
+  const std::vector<std::string> quick = {"trainer.timeout_seconds=5"};
   ASSERT_EQ(run_program(slow_run(scratch / "whole", 1), scratch / "log"), 0)
       << read_text(scratch / "log");
   for (const int rank : {0, 1}) {
@@ -261,7 +250,7 @@ TEST(WatchdogRunTest, WorkerWhoseMainThreadHangsEnds) {
     else
       EXPECT_EQ(code, 0) << program.output();
     EXPECT_THAT(program.output(),
-                AllOf(HasSubstr("no progress for 5 s (trainer.watchdog_timeout_seconds)"),
+                AllOf(HasSubstr("no progress for 5.5 s (1.1 * trainer.timeout_seconds)"),
                       HasSubstr("is stopped by a debugger (ptrace): its stack cannot be read")));
     ASSERT_EQ(run_program(slow_run(run, 1), scratch / "log"), 0) << read_text(scratch / "log");
     tests::expect_same_files(run, scratch / "whole", tests::checkpoint_files(kInterruptSteps));

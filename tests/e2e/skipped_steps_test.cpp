@@ -22,9 +22,11 @@ using tests::Scratch;
 
 // Two prompts of the demo, in the second mini-batch of step 3 and the first one of step 4, whose
 // scores are so large that the gradient does not fit. The mini-batches after them are learned from.
-// A score depends on the row but not on its "id", which counts the requests of the process.
+// While the file "broken" is there, so are those of all prompts. A score depends on the row but not
+// on its "id", which counts the requests of the process.
 constexpr const char* kReward = R"(while read -r line; do
   rest=${line#*,}
+  [ ! -e "${0%/*}/broken" ] || { echo $(( ${#rest} % 5 * 1000000000 )); continue; }
   case "$line" in
     *'"prompt":"5,2,3:30'*|*'"prompt":"4,3,6:42'*) echo $(( ${#rest} % 2 * 1000000000 )) ;;
     *) echo $(( ${#rest} % 7 )) ;;
@@ -40,8 +42,7 @@ class SkippedStepsTest : public ::testing::Test {
           std::vector<std::string> more = {}) const {
     more.insert(more.end(), {"reward.functions=command",
                              "reward.command=sh " + (scratch_ / "reward.sh").string(),
-                             "algorithm.norm_adv_by_std_in_grpo=false", "trainer.threads=1",
-                             "trainer.replay_responses=0"});
+                             "algorithm.norm_adv_by_std_in_grpo=false", "trainer.threads=1"});
     return run_program(tests::small_run(scratch_ / folder, steps, workers, more), scratch_ / "log");
   }
   std::string output() const { return read_text(scratch_ / "log"); }
@@ -77,32 +78,28 @@ TEST_F(SkippedStepsTest, AreTheSameForAnyWorkersAndAfterAResume) {
             read_text(scratch_ / "whole/rollouts/000003.jsonl"));
 }
 
+// A step has two optimizer steps. The first five in a row are skipped, whichever process counts.
 TEST_F(SkippedStepsTest, TooManyInARowEndTheRunWithAWayOut) {
-  ASSERT_EQ(run("run", 3, 1, {"actor.max_skipped_steps=1"}), 0) << output();
-  ASSERT_EQ(run("run", 4, 1, {"actor.max_skipped_steps=1"}), 1) << output();  // step 3's counts
-  EXPECT_THAT(output(), AllOf(HasSubstr("tlt train: step 4: the gradient of "),
-                              HasSubstr("2 optimizer steps in a row without a valid gradient, more "
-                                        "than 1: start again from the last checkpoint with "
+  std::ofstream(scratch_ / "broken") << "x";
+  ASSERT_EQ(run("run", 2), 0) << output();
+  ASSERT_EQ(run("run", 3, 2), 1) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("tlt train: step 3: the gradient of "),
+                              HasSubstr("6 optimizer steps in a row without a valid gradient, more "
+                                        "than 5: start again from the last checkpoint with "
                                         "--override actor.optim.lr=…")));
-  EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/skipped/step_000004.jsonl"));
-  ASSERT_EQ(run("run", 4, 1, {"actor.max_skipped_steps=2", "--override", "actor.optim.lr=1e-5"}), 0)
-      << output();
-  ASSERT_EQ(run("run", 5), 0) << output();
-  EXPECT_THAT(output(), HasSubstr("actor.optim.lr is 1e-05 after step 3, instead of 0.00015"));
-  EXPECT_THAT(metric("run", "actor/lr"), ElementsAre(1.5e-4, 1.5e-4, 1.5e-4, 1e-5, 1e-5));
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/skipped/step_000003.jsonl"));
+  EXPECT_THAT(metric("run", "actor/skipped_steps"), ElementsAre(2, 2));
+  std::filesystem::remove(scratch_ / "broken");
+  ASSERT_EQ(run("run", 3, 1, {"--override", "actor.optim.lr=1e-5"}), 0) << output();
+  EXPECT_THAT(output(), HasSubstr("actor.optim.lr is 1e-05 after step 2, instead of 0.00015"));
+  EXPECT_THAT(metric("run", "actor/lr"), ElementsAre(1.5e-4, 1.5e-4, 1e-5));
   EXPECT_THAT(read_text(scratch_ / "run/options.toml"),
               AllOf(HasSubstr("\nlr = 1e-05\n"),
-                    HasSubstr("[[override]]\nstep = 3\nname = \"actor.optim.lr\"\n"
+                    HasSubstr("[[override]]\nstep = 2\nname = \"actor.optim.lr\"\n"
                               "before = 0.00015\nvalue = 1e-05\n")));
-  EXPECT_EQ(run("run", 6, 1, {"actor.optim.lr=1e-3"}), 2);
+  EXPECT_EQ(run("run", 4, 1, {"actor.optim.lr=1e-3"}), 2);
   EXPECT_THAT(output(), AllOf(HasSubstr("(actor.optim.lr is 0.001 here and 1e-05 there)"),
                               HasSubstr("or add --override actor.optim.lr=0.001 to resume it")));
-}
-
-TEST_F(SkippedStepsTest, LimitOfZeroEndsTheRunAtTheFirstOne) {
-  EXPECT_EQ(run("run", 5, 2, {"actor.max_skipped_steps=0"}), 1);
-  EXPECT_THAT(output(), HasSubstr("1 optimizer step in a row without a valid gradient"));
-  EXPECT_THAT(metric("run", "actor/skipped_steps"), AllOf(::testing::SizeIs(2), Each(0)));
 }
 
 }  // namespace

@@ -33,10 +33,8 @@ std::vector<std::string> soak_run(const std::filesystem::path& folder, int steps
       {"trainer.threads=1", "trainer.save_freq=4", "trainer.max_ckpt_to_keep=2",
        "trainer.timeout_seconds=3600", "trainer.test_freq=5",
        "data.val_files=[\"countdown:seed=7,size=4\"]", "data.max_response_length=96",
-       "rollout.kv_memory_bytes=16000000", "speculative.eagle.kv_memory_bytes=2000000",
-       "speculative.eagle.prompt_memory_bytes=200000", "speculative.suffix.memory_bytes=200000",
-       "speculative.train.trigger=interval", "speculative.train.training_interval_steps=1",
-       "speculative.train.buffer_bytes=" + std::to_string(static_cast<int64_t>(kBufferBytes))});
+       "rollout.kv_memory_bytes=16000000", "speculative.train.training_interval_steps=1",
+       "speculative.memory_bytes=" + std::to_string(static_cast<int64_t>(4 * kBufferBytes))});
 }
 
 // One value per step.

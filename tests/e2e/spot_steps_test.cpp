@@ -54,7 +54,7 @@ TEST_F(DraftTrainingStepsTest, RolloutsAreCollectedAndTrainedOn) {
 // FastRL's step counter stayed 0, so every step trained, and no step collected unless the
 // interval was 1.
 TEST_F(DraftTrainingStepsTest, IntervalTriggerCollectsEveryStep) {
-  run(5, {"speculative.train.trigger=interval", "speculative.train.training_interval_steps=2"});
+  run(5, {"speculative.train.training_interval_steps=2"});
   EXPECT_THAT(metric("drafter/trained"), ElementsAre(1, 0, 1, 0, 1));
   EXPECT_THAT(metric("drafter/collected_samples"), ElementsAre(16, 32, 32, 32, 32));
 }
@@ -62,13 +62,10 @@ TEST_F(DraftTrainingStepsTest, IntervalTriggerCollectsEveryStep) {
 // A frozen copy of the draft model is measured next to the trained one, also in steps without
 // training, and is the same copy after the run was resumed.
 TEST_F(DraftTrainingStepsTest, FrozenDraftModelIsMeasuredToo) {
-  const std::vector<std::string> options = {"speculative.train.compare_frozen=true",
-                                            "speculative.train.frozen_after_steps=1",
-                                            "speculative.train.trigger=interval",
-                                            "speculative.train.training_interval_steps=3",
-                                            "speculative.train.optim.lr=0.01",
-                                            "speculative.train.save_buffer=true",
-                                            "trainer.save_freq=2"};
+  const std::vector<std::string> options = {
+      "speculative.train.frozen_after_steps=1", "speculative.train.training_interval_steps=3",
+      "speculative.train.optim.lr=0.01", "speculative.train.save_buffer=true",
+      "trainer.save_freq=2"};
   run(5, options);
   const std::vector<double> before = metric("drafter/top1_accuracy/before"),
                             frozen = metric("drafter/top1_accuracy/frozen");
@@ -86,8 +83,7 @@ TEST_F(DraftTrainingStepsTest, FrozenDraftModelIsMeasuredToo) {
 
 // frozen_after_steps=0 compares with the initial random weights, whose drafts are not accepted.
 TEST_F(DraftTrainingStepsTest, InitialDraftModelMayBeTheFrozenOne) {
-  run(2, {"speculative.train.compare_frozen=true", "speculative.train.frozen_after_steps=0",
-          "speculative.train.optim.lr=0.01"});
+  run(2, {"speculative.train.frozen_after_steps=0", "speculative.train.optim.lr=0.01"});
   const std::vector<double> before = metric("drafter/top1_accuracy/before"),
                             after = metric("drafter/top1_accuracy/after"),
                             frozen = metric("drafter/top1_accuracy/frozen");

@@ -57,7 +57,7 @@ std::vector<std::string> train_in(const std::filesystem::path& folder, int worke
       {fmt::format("actor.use_distributed_optimizer={}", shares_optimizer), "trainer.threads=1",
        "trainer.timeout_seconds=20", "trainer.on_worker_loss=stop", "data.max_response_length=200",
        "speculative.train.gap_share=0.5", "speculative.train.step_tokens=512",
-       "speculative.train.slice_milliseconds=5", "speculative.train.optim.lr=0.004"});
+       "speculative.train.optim.lr=0.004"});
 }
 
 std::vector<std::string> sft_in(const std::filesystem::path& folder, int workers,

@@ -31,7 +31,6 @@ class ReportTest : public ::testing::Test {
         "actor.ppo_mini_batch_size=1",
         "speculative.train.frozen_after_steps=1",
         "speculative.train.step_tokens=128",
-        "speculative.train.slice_milliseconds=1",  // fits into little idle time
     };
     words.insert(words.end(), more.begin(), more.end());
     return run_program(words);

@@ -46,7 +46,6 @@ class RewardsTest : public ::testing::Test {
                                       "trainer.total_training_steps=1",
                                       "trainer.val_before_train=false",
                                       "trainer.threads=1",
-                                      "trainer.replay_responses=0",
                                       "trainer.default_local_dir=" + run()};
     words.insert(words.end(), more.begin(), more.end());
     std::filesystem::remove_all(run());
@@ -147,7 +146,7 @@ TEST_F(RewardsTest, GivenResponsesAreScoredInOrder) {
       "\n"
       R"({"response": "#### 5", "label": "5", "data_source": "nowhere"})"
       "\n",
-      {"reward.failed_score=-1"});
+      {});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("2 rows scored, mean score 0.5; 1 failed\n"));
   const std::vector<json> rows = json_lines(ended.out);
@@ -158,7 +157,7 @@ TEST_F(RewardsTest, GivenResponsesAreScoredInOrder) {
   EXPECT_FALSE(rows[0].contains("error"));
   EXPECT_EQ(rows[1].at("id"), "a");
   EXPECT_EQ(rows[1].at("score"), 0);
-  EXPECT_EQ(rows[2].at("score"), -1);
+  EXPECT_EQ(rows[2].at("score"), 0);
   EXPECT_THAT(rows[2].at("error"), HasSubstr("no reward is known for the data source `nowhere`"));
   EXPECT_FALSE(rows[2].contains("id"));
 }

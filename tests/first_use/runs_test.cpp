@@ -115,9 +115,9 @@ TEST_F(RunsTest, ALongSummaryLosesNoWorker) {
   fs::create_directories(run());
   const std::string summary = run() / "summary.txt";
   ASSERT_EQ(::mkfifo(summary.c_str(), 0600), 0);
-  tests::Program program(small_run(run(), 2, /*workers=*/2,
-                                   {"trainer.threads=1", "trainer.heartbeat_timeout_seconds=10"}),
-                         log());
+  tests::Program program(
+      small_run(run(), 2, /*workers=*/2, {"trainer.threads=1", "trainer.timeout_seconds=100"}),
+      log());
   ASSERT_TRUE(tests::appears(run() / "example_prompt.jsonl")) << output();  // then the summary
   int code = -1;
   ASSERT_FALSE(program.wait_for(12, &code)) << "it did not wait for a reader: " << output();

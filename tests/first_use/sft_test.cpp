@@ -22,7 +22,7 @@ Words small_run_of(const std::string& command, const fs::path& folder, int steps
                    const Words& more = {}) {
   if (command == "train") {
     Words words = more;
-    words.insert(words.begin(), {"trainer.threads=1", "trainer.replay_responses=0"});
+    words.insert(words.begin(), "trainer.threads=1");
     return tests::small_run(folder, steps, /*workers=*/1, words);
   }
   if (command == "sft") return tests::small_sft(folder, steps, /*workers=*/1, more);
@@ -34,7 +34,6 @@ Words small_run_of(const std::string& command, const fs::path& folder, int steps
                  "rollout.n=1",
                  "rollout.kv_memory_bytes=16777216",
                  "speculative.train.batch_size=4",
-                 "speculative.train.val_share=0.25",
                  "trainer.total_training_steps=" + std::to_string(steps),
                  "trainer.save_freq=1",
                  "trainer.test_freq=1",
@@ -172,10 +171,9 @@ TEST_F(SftTest, ValidationLossEqualsTrainingLoss) {
 {"prompt":"4,4,2:6<think>","response":"4+4=8"}
 )";
   const std::string rows = (scratch_ / "rows.jsonl").string();
-  expect_success(
-      words(run(), 3, 1,
-            {"data.train_files=" + rows, "data.val_files=" + rows, "data.train_batch_size=3",
-             "data.val_batch_size=2", "data.loss_weights=[\"\\n=3\"]"}));
+  expect_success(words(run(), 3, 1,
+                       {"data.train_files=" + rows, "data.val_files=" + rows,
+                        "data.train_batch_size=3", "data.loss_weights=[\"\\n=3\"]"}));
   const auto steps = apps::json_file((run() / "metrics.jsonl").string());
   ASSERT_EQ(steps.size(), 4u);
   for (size_t step = 0; step < 3; ++step) {

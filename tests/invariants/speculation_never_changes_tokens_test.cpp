@@ -346,10 +346,9 @@ class BrokenDrafter final : public tests::PlainDrafter {
 
 // All steps take the same time, whatever they verify, so that the tuner explores all arms.
 Speculation tuned(const Clock& clock, std::vector<std::unique_ptr<drafter::Drafter>> drafters,
-                  const std::string& algorithm, const std::string& gate, int64_t vocabulary,
+                  const std::string& algorithm, int64_t vocabulary,
                   std::vector<std::string> kinds = {}) {
   speculation::SpeculationOptions options;
-  options.gate = gate;
   options.bs_threshold = 12;
   options.eagle.tune_algorithm = algorithm;
   return {std::move(drafters),
@@ -364,27 +363,25 @@ Speculation tuned(const Clock& clock, std::vector<std::unique_ptr<drafter::Draft
 }
 
 TEST_P(SpeculationNeverChangesTokens, WithEveryTuner) {
-  for (const char* algorithm : {"ADAPTIVE", "BEG"})
-    for (const char* gate : {"learned", "paper"}) {
-      std::vector<std::unique_ptr<drafter::Drafter>> drafters;
-      drafters.push_back(oracle(0.8));
-      drafters.push_back(std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{}));
-      const TickingClock clock;
-      Speculation speculation = tuned(clock, std::move(drafters), algorithm, gate, vocabulary(),
-                                      {"oracle", "suffix", "mixed"});
-      EngineOptions options = crowd();
-      options.max_batch_tokens = 1000;
-      for (int rollout = 0; rollout < 2; ++rollout) {
-        Engine engine(*model_, options, nullptr, nullptr, &speculation);
-        EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "")
-            << algorithm << " " << gate;
-        speculation.new_weights();
-      }
-      const rollout::SpeculationStats stats = speculation.stats();
-      EXPECT_FALSE(stats.failed);
-      EXPECT_GT(stats.accepted_tokens, 0) << algorithm << " " << gate;
-      EXPECT_GT(speculation.tuner()->report().steps, 0);
+  for (const char* algorithm : {"ADAPTIVE", "BEG"}) {
+    std::vector<std::unique_ptr<drafter::Drafter>> drafters;
+    drafters.push_back(oracle(0.8));
+    drafters.push_back(std::make_unique<drafter::SuffixDrafter>(drafter::SuffixOptions{}));
+    const TickingClock clock;
+    Speculation speculation =
+        tuned(clock, std::move(drafters), algorithm, vocabulary(), {"oracle", "suffix", "mixed"});
+    EngineOptions options = crowd();
+    options.max_batch_tokens = 1000;
+    for (int rollout = 0; rollout < 2; ++rollout) {
+      Engine engine(*model_, options, nullptr, nullptr, &speculation);
+      EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "") << algorithm;
+      speculation.new_weights();
     }
+    const rollout::SpeculationStats stats = speculation.stats();
+    EXPECT_FALSE(stats.failed);
+    EXPECT_GT(stats.accepted_tokens, 0) << algorithm;
+    EXPECT_GT(speculation.tuner()->report().steps, 0);
+  }
 }
 
 TEST_P(SpeculationNeverChangesTokens, FailedDrafterIsNoLongerChosen) {
@@ -392,7 +389,7 @@ TEST_P(SpeculationNeverChangesTokens, FailedDrafterIsNoLongerChosen) {
   drafters.push_back(std::make_unique<BrokenDrafter>(BrokenDrafter::Break::kThrow));
   drafters.push_back(oracle(0.8));
   const TickingClock clock;
-  Speculation speculation = tuned(clock, std::move(drafters), "BEG", "paper", vocabulary());
+  Speculation speculation = tuned(clock, std::move(drafters), "BEG", vocabulary());
   Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
   // It fails at its twentieth tree, and is chosen at random.
   for (int i = 0; i < 20 && !speculation.stats_of(0).failed; ++i)
@@ -453,8 +450,8 @@ TEST_P(SpeculationNeverChangesTokens, FailedDrafterLeavesTheMixedTree) {
     const auto speculation =
         is_fixed
             ? std::make_unique<Speculation>(std::move(drafters), Strategy{8, 4, 16}, vocabulary())
-            : std::unique_ptr<Speculation>(new Speculation(tuned(
-                  clock, std::move(drafters), "ADAPTIVE", "learned", vocabulary(), {"mixed"})));
+            : std::unique_ptr<Speculation>(new Speculation(
+                  tuned(clock, std::move(drafters), "ADAPTIVE", vocabulary(), {"mixed"})));
     Engine engine(*model_, crowd(), nullptr, nullptr, speculation.get());
     EXPECT_EQ(difference_of_tokens(plain_, run(engine, groups())), "");
     EXPECT_TRUE(speculation->stats_of(0).failed);

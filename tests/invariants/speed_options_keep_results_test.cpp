@@ -29,13 +29,11 @@ const std::vector<std::string> kBase = {"model.dtype=float32", "trainer.val_befo
 // Another value for each option than in the reference run. Values are small enough to have an
 // effect: sequences wait for pages and for their turn, prompts are prefilled in chunks.
 const std::map<std::string, std::string> kOther = {
-    {"data.val_batch_size", "3"},
     {"rollout.max_num_seqs", "5"},
     {"rollout.kv_memory_bytes", "600000"},
     {"rollout.max_num_batched_tokens", "64"},
     {"speculative.enable", "false"},
     {"speculative.drafters", "[\"ngram\",\"suffix\"]"},
-    {"speculative.gate", "paper"},
     {"speculative.bs_threshold", "7"},
     {"speculative.eagle.spec_steps", "9"},
     {"speculative.eagle.spec_topk", "7"},
@@ -43,20 +41,13 @@ const std::map<std::string, std::string> kOther = {
     {"speculative.eagle.tune_algorithm", "BEG"},
     {"speculative.eagle.mab_configs", "[\"4_2_7\"]"},
     {"speculative.eagle.mab_bs_threshold", "[1,3,6,22]"},
-    {"speculative.eagle.kv_memory_bytes", "100000"},
-    {"speculative.eagle.prompt_memory_bytes", "0"},
+    {"speculative.memory_bytes", "800000"},
     {"speculative.eagle.draft_vocab_size", "50"},
-    {"speculative.suffix.memory_bytes", "10000"},
-    {"speculative.train.slice_milliseconds", "1"},
-    {"speculative.train.publish_margin", "1000"},
     {"speculative.train.enable_drafter_training", "false"},
-    {"speculative.train.trigger", "interval"},
     {"speculative.train.training_interval_steps", "1"},
     {"speculative.train.step_tokens", "512"},
-    {"speculative.train.buffer_bytes", "20000"},
     {"speculative.train.gap_share", "1"},
     {"speculative.train.consolidate_below", "8"},
-    {"speculative.train.compare_frozen", "false"},  // the demo has it
     {"speculative.train.frozen_after_steps", "1"},
     {"actor.enable_gradient_checkpointing", "true"},
     {"actor.early_gradients", "false"},
@@ -73,13 +64,9 @@ const std::map<std::string, std::string> kNeeds = {
     {"speculative.eagle.draft_vocab_size", "speculative.train.enable_drafter_training"}};
 
 // With these another part of the program runs, and options of the replaced part have no effect.
-const std::set<std::string> kAlone = {"speculative.enable",
-                                      "speculative.drafters",
-                                      "speculative.gate",
-                                      "speculative.eagle.tune_algorithm",
-                                      "speculative.eagle.draft_vocab_size",
-                                      "speculative.train.enable_drafter_training",
-                                      "speculative.train.trigger"};
+const std::set<std::string> kAlone = {
+    "speculative.enable", "speculative.drafters", "speculative.eagle.tune_algorithm",
+    "speculative.eagle.draft_vocab_size", "speculative.train.enable_drafter_training"};
 
 // Whether a metric depends on what was computed, not on speed.
 bool is_result(const std::string& name) {

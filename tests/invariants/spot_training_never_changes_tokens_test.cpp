@@ -27,14 +27,11 @@ const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
 // optimizer steps, nothing else to do.
 const std::vector<std::string> kIdling = {
     "actor.early_gradients=false", "trainer.threads=1", "data.max_response_length=200",
-    "speculative.train.gap_share=0.5", "speculative.train.step_tokens=128",
-    "speculative.train.slice_milliseconds=1",
-    // What was trained is used, better or not.
-    "speculative.train.publish_margin=1000000"};
+    "speculative.train.gap_share=0.5", "speculative.train.step_tokens=128"};
 
 // So that every step is speculative, however slow.
 const std::vector<std::string> kAlways = {"speculative.drafters=[\"eagle\"]",
-                                          "speculative.gate=paper", "speculative.bs_threshold=64",
+                                          "speculative.bs_threshold=64",
                                           "speculative.eagle.tune_algorithm=BEG"};
 
 // The sums of the metrics of all steps.

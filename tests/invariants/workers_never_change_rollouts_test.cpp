@@ -157,10 +157,7 @@ TEST_P(WorkersNeverChangeRollouts, WithAnyMigrations) {
   const Scratch scratch;
   const auto options = [&](int consolidate_below) {
     return std::vector<std::string>{
-        "model.dtype=" + GetParam(),
-        "trainer.threads=1",
-        "data.max_response_length=192",
-        "speculative.train.trigger=interval",
+        "model.dtype=" + GetParam(), "trainer.threads=1", "data.max_response_length=192",
         "speculative.train.training_interval_steps=1",
         "speculative.train.consolidate_below=" + std::to_string(consolidate_below)};
   };

@@ -129,21 +129,29 @@ inline std::string short_number(double value) {
   return text;
 }
 
-// A run's metrics but those that are times and speeds, a line a step. With eight digits: the means
-// of a step are added up in another order by another number of workers.
-inline std::vector<std::string> lasting_metrics(const std::filesystem::path& folder) {
+// A run's metrics with these names, a line a step. With eight digits: the means of a step are added
+// up in another order by another number of workers.
+inline std::vector<std::string> metrics_of(const std::filesystem::path& folder,
+                                           bool (*is_wanted)(std::string_view name)) {
   std::vector<std::string> rows;
   std::istringstream lines(read_text(folder / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     const auto row = nlohmann::ordered_json::parse(line);
-    std::string lasting;
+    std::string wanted;
     for (const auto& [name, value] : row.items())
-      if (!name.starts_with("timing_s/") && !name.starts_with("perf/") &&
-          !name.ends_with("_second") && !name.ends_with("_seconds"))
-        lasting += name + " " + short_number(value.get<double>()) + ", ";
-    rows.push_back(lasting);
+      if (is_wanted(name)) wanted += name + " " + short_number(value.get<double>()) + ", ";
+    EXPECT_FALSE(wanted.empty()) << folder;
+    rows.push_back(wanted);
   }
   return rows;
+}
+
+// All but those that are times and speeds.
+inline std::vector<std::string> lasting_metrics(const std::filesystem::path& folder) {
+  return metrics_of(folder, [](std::string_view name) {
+    return !name.starts_with("timing_s/") && !name.starts_with("perf/") &&
+           !name.ends_with("_second") && !name.ends_with("_seconds");
+  });
 }
 
 // All checkpoints of two runs of tlt sft, their final policy and their metrics.

@@ -10,8 +10,9 @@ namespace {
 
 int64_t pages_in(int64_t memory_bytes, const kv::KvShape& shape) {
   const int64_t page_bytes = shape.page_bytes();
-  TLT_CHECK_INPUT(memory_bytes >= page_bytes, "kv_memory_bytes of the drafter is ", memory_bytes,
-                  ", less than one page; give at least ", page_bytes);
+  TLT_CHECK_INPUT(memory_bytes >= page_bytes, "an eighth of speculative.memory_bytes is ",
+                  memory_bytes, ", less than one page of the draft model's KV cache, ", page_bytes,
+                  "; give at least ", 8 * page_bytes);
   return std::min<int64_t>(memory_bytes / page_bytes, INT32_MAX);
 }
 

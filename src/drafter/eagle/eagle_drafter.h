@@ -54,7 +54,7 @@ struct EagleStats {
 
 class EagleDrafter final : public Drafter {
  public:
-  // InputError when kv_memory_bytes is less than a page. REQUIRES: `network` outlives this.
+  // InputError if kv_memory_bytes is less than a page. REQUIRES: `network` outlives this.
   EagleDrafter(const drafter::DraftNetwork& network, const EagleDrafterOptions& options);
   // Shares ownership of the network.
   EagleDrafter(const std::shared_ptr<const drafter::DraftNetwork>& network,

@@ -14,19 +14,14 @@ struct EagleDrafterOptions {
   // Not an option: hidden states kept per sequence, which the draft model reads when it joins a
   // sequence late. Its context is mostly local, and 128 states of a 7B model are 0.9 MB.
   int64_t window = 128;
-  int64_t kv_memory_bytes = int64_t{1} << 28;
-  int64_t prompt_memory_bytes = int64_t{1} << 28;
+  int64_t kv_memory_bytes = int64_t{1} << 28;      // this and the next are parts of
+  int64_t prompt_memory_bytes = int64_t{1} << 28;  // speculative.memory_bytes
   int64_t draft_vocab_size = 0;
   // Not an option: the draft model knows the random number that each token will be sampled with, so
   // more draft tokens are accepted. False in tlt bench, to compare.
   bool common_random_numbers = true;
 
   void visit(auto& v) {
-    v(kv_memory_bytes, "kv_memory_bytes", Affects::kSpeed,
-      "Memory of the draft model's KV cache; the least recently used sequences are evicted.");
-    v(prompt_memory_bytes, "prompt_memory_bytes", Affects::kSpeed,
-      "Memory of the prompts' hidden states; prompts without a running sequence are evicted "
-      "first.");
     v(draft_vocab_size, "draft_vocab_size", Affects::kSpeed,
       "Vocabulary of an EAGLE-1/2 draft model: the most frequent tokens of hot_token_id.json in "
       "its folder; 0: all.");
@@ -34,13 +29,9 @@ struct EagleDrafterOptions {
 
   // InputError names the field and what is accepted.
   void check() const {
-    TLT_CHECK_INPUT(kv_memory_bytes >= 0, "speculative.eagle.kv_memory_bytes is ", kv_memory_bytes,
-                    "; give a number of bytes such as 268435456");
+    TLT_CHECK(kv_memory_bytes >= 0 && prompt_memory_bytes >= 0);
     TLT_CHECK_INPUT(draft_vocab_size >= 0, "speculative.eagle.draft_vocab_size is ",
                     draft_vocab_size, "; give a number of tokens such as 32768, or 0 for all");
-    TLT_CHECK_INPUT(prompt_memory_bytes >= 0, "speculative.eagle.prompt_memory_bytes is ",
-                    prompt_memory_bytes,
-                    "; give 0 (prompts are not read) or a number of bytes such as 268435456");
   }
 };
 

@@ -28,17 +28,13 @@
 namespace tlt::drafter {
 
 struct SuffixOptions {
-  // Not options, except memory_bytes: the tuner compares the drafter with no speculation, so a poor
-  // value costs little, and a better one for all prompts is not known.
+  // Not options: the tuner compares the drafter with no speculation, so a poor value costs little,
+  // and a better one for all prompts is not known.
   int64_t min_match = 1;          // shortest suffix that must match, in tokens
   double min_probability = 0.05;  // less likely draft tokens seldom pay for their verification
   int64_t history = 16;  // responses of earlier epochs kept per prompt; memory_bytes bounds
-  int64_t memory_bytes = int64_t{1} << 30;
-
-  void visit(auto& v) {
-    v(memory_bytes, "memory_bytes", Affects::kSpeed,
-      "Memory of texts and their index; the prompts not seen for longest are evicted.");
-  }
+  int64_t memory_bytes = int64_t{1} << 30;  // of texts and their index: part of
+                                            // speculative.memory_bytes
 
   // InputError names the field and what is accepted.
   void check() const;

@@ -3,9 +3,9 @@
 """Disturbs small runs by random faults and requires the results of an undisturbed run.
 
   make torture                                            1,000 faults, seed 1: many hours; continues where it was
-  tools/torture.py --seed 7 --faults 50                   others
-  tools/torture.py --out FOLDER --kinds damage,partition --faults 10   these kinds only
-  tools/torture.py --out FOLDER --plant weights --faults 1             changes a byte of the results: must be reported
+  tests/tools/torture.py --seed 7 --faults 50                   others
+  tests/tools/torture.py --out FOLDER --kinds damage,partition --faults 10   these kinds only
+  tests/tools/torture.py --out FOLDER --plant weights --faults 1       changes a byte of the results: must be reported
 
 Each fault is one run of recipes/demo.toml in small, with 1 to 4 workers. It is killed, stopped, cut off, or gets a
 full, slow, failing or read-only disk, too little memory or too few descriptors, at a moment that the seed decides, or

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives each hostile file to the command of tlt that reads such files, with bounds on time and memory.
 
-  tools/make_hostile_files.py runs/hostile && tools/run_hostile_files.py runs/hostile
-  tools/run_hostile_files.py runs/hostile --sample 40 --parsers yaml,toml
+  tests/tools/make_hostile_files.py runs/hostile && tests/tools/run_hostile_files.py runs/hostile
+  tests/tools/run_hostile_files.py runs/hostile --sample 40 --parsers yaml,toml
 
 Each file must be accepted (exit code 0) or refused (2) with exactly one error sentence, in less than --cpu-seconds (1;
 the start of the program included) and 512 MB of resident memory, without control characters or broken UTF-8 in the
@@ -248,7 +248,7 @@ def parse_arguments():
         if name not in PARSERS:
             parser.error(f"--parsers: there is no {name}; use some of {', '.join(PARSERS)}")
         if not (arguments.corpus / name).is_dir():
-            parser.error(f"no folder {arguments.corpus / name}; type: tools/make_hostile_files.py {arguments.corpus}")
+            parser.error(f"no folder {arguments.corpus / name}; type: tests/tools/make_hostile_files.py {arguments.corpus}")
     if not os.access(arguments.program, os.X_OK):
         parser.error(f"no program {arguments.program}; type: make program, or give --program")
     return arguments

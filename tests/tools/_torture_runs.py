@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 3
 POLL_SECONDS = 0.002
 MASTER_PORT = 29500
@@ -18,10 +18,10 @@ MASTER_PORT = 29500
 SMALL_RUN = [
     f"trainer.total_training_steps={STEPS}", "data.train_batch_size=4", "rollout.n=4",
     "data.max_response_length=200", "trainer.val_before_train=false", "trainer.test_freq=0", "trainer.save_freq=1",
-    "trainer.max_ckpt_to_keep=0", "trainer.threads=1", "trainer.timeout_seconds=20",
-    "trainer.heartbeat_timeout_seconds=10", "actor.ppo_max_token_len_per_gpu=400", "actor.ppo_mini_batch_size=2",
+    "trainer.max_ckpt_to_keep=0", "trainer.threads=1", "trainer.timeout_seconds=100",
+    "actor.ppo_max_token_len_per_gpu=400", "actor.ppo_mini_batch_size=2",
     "actor.use_kl_loss=true", "actor.entropy_coeff=0.001", "speculative.train.gap_share=0.5",
-    "speculative.train.step_tokens=512", "speculative.train.slice_milliseconds=5", "speculative.train.optim.lr=0.004",
+    "speculative.train.step_tokens=512", "speculative.train.optim.lr=0.004",
 ]
 # Options that change the results: each needs a reference of its own. Those of the second list do not.
 VARIANTS = {

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes hostile input files for every parser of tlt: at most 1 MB each, the same bytes for the same seed.
 
-  tools/make_hostile_files.py OUT [--seed 1] [--mutants 30]
+  tests/tools/make_hostile_files.py OUT [--seed 1] [--mutants 30]
 
-OUT/PARSER/NAME.EXT, instead of an earlier call's; tools/run_hostile_files.py gives each to the program. Most are written for one weakness: deep
+OUT/PARSER/NAME.EXT, instead of an earlier call's; tests/tools/run_hostile_files.py gives each to the program. Most are written for one weakness: deep
 nesting, many keys, huge numbers, contradictory headers, overflowing sizes, aliases that multiply, strings that are not
 UTF-8 or control a terminal. --mutants more per parser are valid files with bits flipped, parts cut, repeated or
 exchanged.
@@ -18,7 +18,7 @@ import shutil
 import struct
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden"
 MOST_BYTES = 1_000_000
 
