@@ -66,7 +66,7 @@ class DocsTest(PythonCase):
         self.assertIn("runs/demo", log)
         self.assertIn("400 ", log)
         self.assertIn("2 ", log)
-        self.assertIn("did you mean rollout.n?", log)
+        self.assertIn("did you mean rollout.temperature?", log)
 
 
 class ClientTest(PythonCase):
@@ -90,7 +90,8 @@ class ClientTest(PythonCase):
             self.assertIn("# TYPE", client.metrics())
             with self.assertRaises(tlt.ServerError) as caught:
                 client.completions(PROMPT, temperature=-1)
-            self.assertEqual((caught.exception.status, caught.exception.param), (400, "temperature"))
+            self.assertEqual((caught.exception.status, caught.exception.type), (400, "invalid_request_error"))
+            self.assertIn("temperature", str(caught.exception))
             with self.assertRaises(tlt.ServerError) as caught:
                 client.chat([{"role": "user", "content": PROMPT}])  # the demo's model has no template
             self.assertEqual(caught.exception.status, 400)
@@ -189,9 +190,9 @@ class TrainTest(PythonCase):
     def test_errors_are_the_programs(self):
         for call in (lambda r: r.wait(), lambda r: r.folder, lambda r: list(r.metrics())):
             with self.assertRaises(tlt.ProgramError) as caught:
-                call(tlt.train("recipes/demo.toml", ["rollout.m=8"]))
+                call(tlt.train("recipes/demo.toml", ["rollout.temperatur=8"]))
             self.assertEqual(caught.exception.exit_code, 2)
-            self.assertIn("did you mean rollout.n?", str(caught.exception))
+            self.assertIn("did you mean rollout.temperature?", str(caught.exception))
             self.assertNotIn("tlt train:", str(caught.exception))
 
     def test_stop_saves_and_the_same_call_resumes(self):
