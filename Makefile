@@ -26,9 +26,11 @@ BUILD_JOBS := $(shell memory=$$(awk '/MemAvailable/ {print int($$2 / 1500000)}' 
 FAULTS       ?= 1000
 SEED         ?= 1
 FUZZ_SECONDS ?= 60
+PREFIX       ?= /usr/local
+DESTDIR      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench clean
+.PHONY: help setup clients program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench install wheel release clean
 
 help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
@@ -46,6 +48,9 @@ help:
 	@echo "make demo-model  train models/demo from random weights (about half an hour)"
 	@echo "make headline    what speculation gains where it pays: RL steps of a 25 M model, way by way (1.5 hours; HEADLINE_STEPS=10: 1)"
 	@echo "make bench       the CPU benchmarks, one JSON object per line"
+	@echo "make install     the program, recipes, the demo's model, documentation and completion (PREFIX=/usr/local, DESTDIR=)"
+	@echo "make wheel       dist/tlt_rl-VERSION-….whl for pip: the program and the Python package"
+	@echo "make release     dist/: source archive, wheel, SBOM (SPDX) and SHA256SUMS of the commit"
 	@echo "make clean       remove the build folders (.deps/ stays)"
 	@echo "CUDA=1 builds for CUDA in build-cuda/; CI=true makes warnings errors; BROWSER=1 installs Chromium for a test"
 
@@ -127,5 +132,14 @@ bench: program
 	@$(BUILD)/tlt bench decode --model models/demo
 	@$(BUILD)/tlt bench train --model models/demo
 
+install: program
+	@setup/packages/stage.py $(BUILD) '$(DESTDIR)$(PREFIX)'
+
+wheel: program
+	@setup/packages/wheel.py $(BUILD) dist
+
+release: program
+	@setup/packages/release.py $(BUILD) dist
+
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-clang build-cuda build-files build-tidy
+	rm -rf build build-asan build-tsan build-fuzz build-clang build-cuda build-files build-tidy dist

@@ -261,4 +261,7 @@ function(tlt_program folder)
   add_executable(tlt ${folder}/main.cpp)
   target_link_libraries(tlt PRIVATE tlt_${folder})
   tlt_run_in(tlt "${CMAKE_BINARY_DIR}")
+  # Where setup/stage.sh puts the libraries of an installation. It has CMake replace the whole RPATH, which must not
+  # become longer.
+  set_property(TARGET tlt APPEND_STRING PROPERTY INSTALL_RPATH ";\$ORIGIN/../lib/tlt")
 endfunction()

@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+
 #include "cli/command.h"
 
 namespace tlt::apps {
@@ -25,5 +27,9 @@ int run_report(const cli::Arguments& arguments);
 int run_options(const cli::Arguments& arguments);
 int run_simulate(const cli::Arguments& arguments);
 int run_doctor(const cli::Arguments& arguments);
+
+// Of all commands of the program.
+int print_completion(std::span<const cli::Command> program, const cli::Arguments& arguments);
+int print_man_page(std::span<const cli::Command> program, const cli::Arguments& arguments);
 
 }  // namespace tlt::apps

@@ -27,6 +27,9 @@ namespace {
 
 constexpr int kFailure = 1, kInputFailure = 2, kLostWorker = 3;
 
+int run_completion(const cli::Arguments& arguments);
+int run_man(const cli::Arguments& arguments);
+
 constexpr cli::Command kCommands[] = {
     {"train", "RL training.", run_train},
     {"sft", "Supervised fine-tuning (SFT).", run_sft},
@@ -47,7 +50,14 @@ constexpr cli::Command kCommands[] = {
      run_simulate},
     {"options", "The options of a recipe and their defaults.", run_options},
     {"doctor", "Checks this machine: kernels, memory, libraries.", run_doctor},
+    {"completion", "Completion of this program's commands for bash, zsh or fish.", run_completion},
+    {"man", "The manual page.", run_man},
 };
+
+int run_completion(const cli::Arguments& arguments) {
+  return print_completion(kCommands, arguments);
+}
+int run_man(const cli::Arguments& arguments) { return print_man_page(kCommands, arguments); }
 
 // A training step repeatedly frees and allocates tensors of megabytes. On the heap this is cheap;
 // with mmap every page would fault again. 32 MiB is the largest threshold that glibc accepts.

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/sentence.h"
+#include "cli/command_page.h"
 
 namespace tlt::cli {
 namespace {
@@ -43,6 +44,23 @@ std::string unknown_word(const CLI::App& flags, const Arguments& arguments) {
                                   : "did you mean " + near + "?");
 }
 
+// The placeholder of the value. CLI11 appends a validator's description to the type.
+std::string value_word(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::string word = type.substr(0, type.find(':'));
+  const bool is_many = option.get_expected_max() == CLI::detail::expected_max_vector_size;
+  if (word == "INT" || word == "UINT" || word == "FLOAT") return is_many ? "N,N,…" : "N";
+  if (word == "TEXT") return is_many ? "VALUE,…" : "VALUE";
+  return word;
+}
+
+std::string description_of(const CLI::Option& option) {
+  std::string text = option.get_description();
+  if (!option.get_positional() && option.get_required()) text += " (required)";
+  if (!option.get_default_str().empty()) text += " (default: " + option.get_default_str() + ")";
+  return text;
+}
+
 // Formats --help without CLI11's type names, validators and REQUIRED.
 class HelpFormatter final : public CLI::Formatter {
  public:
@@ -53,7 +71,7 @@ class HelpFormatter final : public CLI::Formatter {
     if (!is_positional && option->get_type_size() != 0) name += " " + value_word(*option);
     name += name.size() + 2 <= kColumn ? std::string(kColumn - name.size(), ' ')
                                        : "\n" + std::string(kColumn, ' ');
-    return name + wrapped(description(*option), kColumn) + "\n";
+    return name + wrapped(description_of(*option), kColumn) + "\n";
   }
 
   std::string make_description(const CLI::App* app) const override {
@@ -77,23 +95,6 @@ class HelpFormatter final : public CLI::Formatter {
       width += characters(word);
     }
     return lines;
-  }
-
-  // The placeholder of the value. CLI11 appends a validator's description to the type.
-  static std::string value_word(const CLI::Option& option) {
-    const std::string type = option.get_type_name();
-    const std::string word = type.substr(0, type.find(':'));
-    const bool is_many = option.get_expected_max() == CLI::detail::expected_max_vector_size;
-    if (word == "INT" || word == "UINT" || word == "FLOAT") return is_many ? "N,N,…" : "N";
-    if (word == "TEXT") return is_many ? "VALUE,…" : "VALUE";
-    return word;
-  }
-
-  static std::string description(const CLI::Option& option) {
-    std::string text = option.get_description();
-    if (!option.get_positional() && option.get_required()) text += " (required)";
-    if (!option.get_default_str().empty()) text += " (default: " + option.get_default_str() + ")";
-    return text;
   }
 
   static std::vector<std::string> words_of(const std::string& text) {
@@ -123,7 +124,52 @@ std::string wrong_type(const CLI::App& flags, std::string text) {
   return fmt::format("{} is '{}'; give {}", name, text.substr(equals + 3), accepted);
 }
 
+// The words that a validator CLI::IsMember accepts: its description is "{bash,zsh}".
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t begin = type.find(":{"), end = type.rfind('}');
+  std::vector<std::string> choices;
+  if (begin == std::string::npos || end == std::string::npos) return choices;
+  std::istringstream words(type.substr(begin + 2, end - begin - 2));
+  for (std::string word; std::getline(words, word, ',');) choices.push_back(word);
+  return choices;
+}
+
+void add_to_page(const CLI::App& flags, CommandPage& page) {
+  page.description = flags.get_description();
+  for (const CLI::Option* option : flags.get_options()) {
+    if (option->get_positional()) {
+      page.arguments.push_back({.names = {option->get_name(/*positional=*/true)},
+                                .help = description_of(*option),
+                                .choices = choices_of(*option),
+                                .is_required = option->get_required(),
+                                .is_many = option->get_expected_max() > 1});
+      continue;
+    }
+    FlagPage flag{.help = description_of(*option), .choices = choices_of(*option)};
+    for (const std::string& name : option->get_snames()) flag.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
+    if (option->get_type_size() != 0) flag.value = value_word(*option);
+    page.flags.push_back(std::move(flag));
+  }
+}
+
+int add_pages(std::span<const Command> commands, const Arguments& arguments) {
+  for (const Command& command : commands) {
+    const std::string name = arguments.command + " " + std::string(command.name);
+    arguments.pages->push_back({.command = name, .summary = std::string(command.summary)});
+    command.run({name, {"--help"}, {}, arguments.pages});
+  }
+  return 0;
+}
+
 }  // namespace
+
+std::vector<CommandPage> pages_of(std::span<const Command> commands, const std::string& program) {
+  std::vector<CommandPage> pages;
+  run_command(commands, {program, {}, {}, &pages});
+  return pages;
+}
 
 std::string shell_command(const Arguments& arguments, const std::string& word) {
   std::vector<std::string> words;
@@ -143,6 +189,7 @@ std::string nearest(std::string_view word, std::span<const std::string> known) {
 }
 
 int run_command(std::span<const Command> commands, const Arguments& arguments) {
+  if (arguments.pages != nullptr) return add_pages(commands, arguments);
   const std::vector<std::string> names = names_of(commands);
   TLT_CHECK_INPUT(!arguments.words.empty(), "no command; use one of ",
                   fmt::format("{}", fmt::join(names, ", ")));
@@ -166,6 +213,10 @@ bool try_parse(CLI::App& flags, const Arguments& arguments) {
   flags.name(arguments.command);
   flags.set_help_flag("-h,--help", "Print this page.");
   flags.formatter(std::make_shared<HelpFormatter>());
+  if (arguments.pages != nullptr) {
+    add_to_page(flags, arguments.pages->back());
+    return false;
+  }
   try {
     flags.parse(std::vector<std::string>(arguments.words.rbegin(), arguments.words.rend()));
     return true;

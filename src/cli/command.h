@@ -21,10 +21,14 @@ class App;
 
 namespace tlt::cli {
 
+struct CommandPage;  // command_page.h
+
 struct Arguments {
   std::string command;             // "tlt bench decode"
   std::vector<std::string> words;  // the words after it
   std::vector<std::string> all;    // argv, to start workers with
+  // Set by pages_of() alone: the command adds its page here and does nothing else.
+  std::vector<CommandPage>* pages = nullptr;
 };
 
 struct Command {
@@ -36,7 +40,7 @@ struct Command {
 // Runs the command named by the first word. InputError lists the known commands.
 int run_command(std::span<const Command> commands, const Arguments& arguments);
 
-// Parses the words into the flags. False: --help was printed. InputError: CLI11 refuses the words;
+// Parses the words into the flags. False: --help was printed, or the page was added. InputError: CLI11 refuses the words;
 // the message does not begin with the command's name.
 [[nodiscard]] bool try_parse(CLI::App& flags, const Arguments& arguments);
 

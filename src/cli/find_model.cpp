@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "cli/installed_files.h"
 #include "train/checkpoint.h"
 
 namespace tlt::cli {
@@ -75,7 +76,9 @@ std::string find_model(const std::string& name) {
 }
 
 std::string find_hub_model(const std::string& name) {
-  if (fs::exists(name) || !is_hub_name(name)) return name;
+  if (fs::exists(name)) return name;
+  if (std::string installed = find_installed(name); installed != name) return installed;
+  if (!is_hub_name(name)) return name;
   const std::string cache = hub_cache(cluster::process_environment());
   const auto snapshot = find_snapshot(cache, name);
   TLT_CHECK_INPUT(snapshot, name, ": no such folder, and not in the Hugging Face cache (", cache,

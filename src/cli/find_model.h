@@ -1,5 +1,5 @@
-// Finds the folder of the model that a user names: a model folder, a run folder, or a repository in
-// the Hugging Face cache.
+// Finds the folder of the model that a user names: a model folder, a run folder, a model installed
+// with the program, or a repository in the Hugging Face cache.
 //
 // Not here   loading it (model_flags.h, model/hf_folder.h). Nothing is downloaded.
 // Threading  any.
@@ -32,8 +32,8 @@ std::optional<RunPart> find_in_run(const std::string& run, const std::string& pa
 // line names the folder. InputError: not found; the message says what to type.
 std::string find_model(const std::string& name);
 
-// Like find_model() for an "organisation/name" that is not a folder; returns any other name
-// unchanged.
+// Like find_model() for a name that is not a folder here; returns any name unchanged that is neither
+// an installed model nor "organisation/name".
 std::string find_hub_model(const std::string& name);
 
 // The cache of the Hugging Face libraries: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub.

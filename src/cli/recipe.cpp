@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "cli/find_model.h"
+#include "cli/installed_files.h"
 #include "cli/verl_import.h"
 #include "cluster/spawn.h"
 #include "data/data_files.h"
@@ -56,7 +57,7 @@ run::RunOptions RecipeWords::read() const {
   if (recipe.find('=') != recipe.npos && !std::filesystem::exists(recipe))
     apply_override(options, recipe);
   else
-    apply_toml_file(collect_options(options), recipe, option_hint);
+    apply_toml_file(collect_options(options), find_installed(recipe), option_hint);
   for (const std::string& text : overrides) apply_override(options, text);
   return options;
 }

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared by the tests of the packages: `X_test.py BUILD [unittest's arguments]`."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "build"
+TLT = BUILD / "tlt"
+
+# A training step of the demo's model in a second.
+ONE_STEP = ["trainer.total_training_steps=1", "rollout.n=2", "data.train_batch_size=2", "data.max_response_length=32",
+            "data.val_files=[]", "trainer.test_freq=0", "speculative.enable=false"]  # fmt: skip
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "setup/packages"))
+sys.path.insert(0, str(ROOT / "python"))
+
+
+def run(*words, cwd=None, env=None, code=0):
+    """Runs a program to its end; returns stdout and stderr."""
+    ended = subprocess.run(
+        list(map(str, words)), cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=300, check=False)  # fmt: skip
+    assert ended.returncode == code, f"{words}: exit code {ended.returncode}\n{ended.stdout}"
+    return ended.stdout
+
+
+class ScratchCase(unittest.TestCase):
+    """Cases with an empty folder, which is on the disk of the build folder."""
+
+    def setUp(self):
+        (BUILD / "tests").mkdir(exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=BUILD / "tests", prefix="packages_")
+        self.addCleanup(folder.cleanup)
+        self.scratch = Path(folder.name)
+
+    def check_program(self, program, env):
+        """`program` runs in this environment, and trains a step from another folder by its own recipe and model."""
+        home = self.scratch / "elsewhere"
+        home.mkdir()
+        self.assertRegex(run(program, "--version", cwd=home, env=env), r"^tlt \d")
+        self.assertIn("memory", run(program, "doctor", cwd=home, env=env))
+        log = run(program, "train", "recipes/demo.toml", *ONE_STEP, cwd=home, env=env)
+        self.assertIn("recipes/demo.toml: not here; the installed ", log)
+        self.assertTrue((home / "runs/demo/metrics.jsonl").read_text().startswith('{"step":1,'))
+        libraries = run("ldd", program, env={"PATH": os.environ["PATH"]})
+        self.assertNotIn("not found", libraries)
+        return libraries
+
+
+def main():
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
