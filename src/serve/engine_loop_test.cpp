@@ -133,7 +133,7 @@ TEST_F(EngineLoopTest, UpdatesEndWhenTheLoopIsClosed) {
   }
 }
 
-// A refusal is the request's own: the others go on.
+// A refusal is the request's own: the others continue.
 TEST_F(EngineLoopTest, RefusedRequestFailsAlone) {
   text_.on_token = [] {};
   EngineJob wrong = job();

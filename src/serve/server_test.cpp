@@ -274,7 +274,7 @@ TEST(ServerTest, DisconnectsLeakNoPages) {
   server.post(kCompletions, full_request("4:", 1));
 }
 
-// Bytes of a next request that nobody reads must not hide that the client is gone.
+// Bytes of a next request that the server does not read must not hide that the client is gone.
 TEST(ServerTest, DisconnectAfterFurtherBytesEndsTheResponses) {
   RunningServer server;
   json request = full_request("4,6,8:", 1, 8);
@@ -326,7 +326,9 @@ TEST(ServerTest, PrefixCacheChangesNoAnswer) {
       const json answer = answered(chat_request(messages, turn));
       const int64_t prompt = answer["usage"]["prompt_tokens"];
       EXPECT_LE(cached_tokens(answer), prompt - 1);
-      if (turn > 0) EXPECT_GT(cached_tokens(answer), 16) << "of the turns before";
+      if (turn > 0) {
+        EXPECT_GT(cached_tokens(answer), 16) << "of the turns before";
+      }
       messages.push_back(answer["choices"][0]["message"]);
       messages.push_back({{"role", "user"}, {"content", ",7,"}});
     }
@@ -354,7 +356,7 @@ TEST(ServerTest, StreamedUsageHasCachedTokens) {
   EXPECT_EQ(cached_tokens(last), 2 * 16) << "of each prompt once";
 }
 
-// Many prompts in little memory: cached pages go, and nobody waits for ever.
+// Many prompts in little memory: cached pages go, and every request gets its answer.
 TEST(ServerTest, PrefixCacheGivesItsPagesToRequests) {
   RunningServer server([](ServerOptions& options) {
     options.loop.engine.kv_memory_bytes = 1 << 20;

@@ -135,7 +135,9 @@ TEST_P(PrefixCacheNeverChangesTokens, OfConversations) {
       }
     }
     EXPECT_GT(cached.stats().prefix_cache.hits, 500);
-    if (speculates) EXPECT_GT(speculation.stats().accepted_tokens, 50);
+    if (speculates) {
+      EXPECT_GT(speculation.stats().accepted_tokens, 50);
+    }
     EXPECT_FALSE(speculation.stats().failed);
   }
 }
@@ -165,7 +167,9 @@ TEST_P(PrefixCacheNeverChangesTokens, WithSpeculationInAFullCache) {
     for (int turn = 0; turn < 3; ++turn)
       EXPECT_EQ(difference_with_tops(plain_, run_turns(engine)), "");
     EXPECT_FALSE(speculation.stats().failed);
-    if (prefix_cache) EXPECT_GT(engine.stats().cached_pages, 30);
+    if (prefix_cache) {
+      EXPECT_GT(engine.stats().cached_pages, 30);
+    }
     return speculation.stats().accepted_tokens;
   };
   EXPECT_GE(accepted_with(true), accepted_with(false));
