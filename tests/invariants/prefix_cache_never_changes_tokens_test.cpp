@@ -31,7 +31,8 @@ class PrefixCacheNeverChangesTokens
     SamplingOptions sampling;
     sampling.temperature = id % 4 == 3 ? 0.0 : 1.0;
     sampling.top_p = id % 4 == 2 ? 0.9 : 1.0;
-    sampling.max_new_tokens = 20 + id % 30;
+    sampling.max_new_tokens = 20 + 3 * (id % 12);
+    sampling.ignore_eos = true;
     return {.prompt_id = id,
             .tokens = std::move(tokens),
             .samples = samples,
@@ -172,7 +173,7 @@ TEST_P(PrefixCacheNeverChangesTokens, WithSpeculationInAFullCache) {
     }
     return speculation.stats().accepted_tokens;
   };
-  EXPECT_GE(accepted_with(true), accepted_with(false));
+  EXPECT_GT(accepted_with(true), 0.9 * static_cast<double>(accepted_with(false)));
 }
 
 // A drafter that reads the states of the prompt gets those that are computed.
