@@ -68,7 +68,8 @@ class Drafter {
   }
   // Rows of a prompt have gone through the target: row i of hidden [n, S] is the state of tokens[i]
   // at position + i. In order of position, in pieces of any size, all before a sample of the prompt
-  // is requested; position 0 restarts a prompt. The view is valid during the call only.
+  // is requested. Position 0 restarts a prompt, and so does one that is not the next: then the rows
+  // before it were not computed (kv/prefix_cache.h). The view is valid during the call only.
   virtual void read_prompt(uint32_t /*prompt_id*/, int32_t /*position*/,
                            const at::Tensor& /*hidden*/, std::span<const int32_t> /*tokens*/) {}
   // Called before propose() for the requested sequences and possibly others: token first + i of the

@@ -55,6 +55,40 @@ TEST(PagePoolTest, PageIdOutOfRangeThrows) {
   EXPECT_THROW(PagePool(-1), Error);
 }
 
+TEST(PagePoolTest, KeptPagesAreFreeAndTakenLastOldestFirst) {
+  PagePool pool(4);
+  std::vector<PageId> pages;
+  while (const auto page = pool.try_take()) pages.push_back(*page);
+  for (const PageId page : {pages[2], pages[0], pages[3]}) pool.keep(page);
+  for (const PageId page : {pages[3], pages[1], pages[0], pages[2]}) pool.release(page);
+  EXPECT_EQ(pool.free_pages(), 4);
+  EXPECT_EQ(pool.kept_free_pages(), 3);
+  pool.share(pages[3]);  // used again: now the latest
+  pool.release(pages[3]);
+  for (const PageId page : {pages[1], pages[0], pages[2], pages[3]}) {
+    EXPECT_EQ(pool.try_take(), page);
+    EXPECT_FALSE(pool.is_kept(page));
+  }
+  EXPECT_EQ(pool.try_take(), std::nullopt);
+}
+
+TEST(PagePoolTest, ForgottenPageIsLikeAnyOther) {
+  PagePool pool(2);
+  const PageId page = pool.try_take().value();
+  pool.keep(page);
+  pool.release(page);
+  pool.forget(page);
+  EXPECT_EQ(pool.kept_free_pages(), 0);
+  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_THROW(pool.share(page), Error);
+  EXPECT_THROW(pool.keep(page), Error) << "of a free page";
+  const PageId held = pool.try_take().value();
+  pool.keep(held);
+  pool.forget(held);
+  pool.release(held);
+  EXPECT_EQ(pool.kept_free_pages(), 0);
+}
+
 TEST(PagePoolTest, RandomWalkMatchesReference) {
   constexpr int64_t kPages = 37;
   PagePool pool(kPages);

@@ -41,6 +41,8 @@ Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
       sampler_(model, speculation ? options.max_batch_tokens : options.max_running),
       activations_(std::make_unique<model::Activations>(model, options.max_batch_tokens)) {
   Layers layers;
+  TLT_CHECK(observer == nullptr || !options.prefix_cache,
+            "an observer gets the states of whole prompts");
   if (observer) layers = observer->layers();
   if (speculation) layers = merge_layers(layers, speculation->layers());
   activations_->capture(std::move(layers));
@@ -206,6 +208,8 @@ EngineStats Engine::stats() const {
   stats.waiting = scheduler_.waiting();
   stats.pages = pool_.total_pages();
   stats.held_pages = pool_.total_pages() - pool_.free_pages();
+  stats.cached_pages = pool_.kept_free_pages();
+  stats.prefix_cache = scheduler_.prefix_cache_stats();
   stats.peak_pages = scheduler_.peak_pages();
   stats.kv_bytes = pool_.total_pages() * cache_.shape().page_bytes();
   return stats;

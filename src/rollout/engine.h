@@ -1,8 +1,8 @@
 // Engine: generates the responses to groups of prompts, many sequences per forward pass.
 //
 // A token depends only on the weights, the request and its sample and position. It does not depend
-// on the other sequences of the batch, on chunked prefill, on preemption or on the size of the KV
-// cache (tests/invariants/batch_never_changes_tokens).
+// on the other sequences of the batch, on chunked prefill, on preemption, on the size of the KV
+// cache or on the prefix cache (tests/invariants/batch_never_changes_tokens).
 //
 // Owns       the KV cache, its pages, the scheduler, the buffers of a step.
 // Borrows    the policy model (its weights change only while the engine is idle), StopString,
@@ -46,9 +46,11 @@ struct EngineStats {
   int64_t running = 0;  // current
   int64_t waiting = 0;  // current
   int64_t pages = 0;
-  int64_t held_pages = 0;  // current
+  int64_t held_pages = 0;    // current
+  int64_t cached_pages = 0;  // current: free, with contents that a prompt may begin with
   int64_t peak_pages = 0;
   int64_t kv_bytes = 0;  // bytes of all pages
+  PrefixCacheStats prefix_cache;
   double schedule_seconds = 0;
   double forward_seconds = 0;
   double sample_seconds = 0;
@@ -89,6 +91,10 @@ class Engine {
   bool cancel(uint32_t prompt_id, uint32_t sample) { return scheduler_.cancel(prompt_id, sample); }
   void cancel_all() { scheduler_.cancel_all(); }
 
+  // The policy model's weights have changed: no prompt begins with pages of the old ones. REQUIRES:
+  // nothing is unfinished.
+  void new_weights() { scheduler_.new_weights(); }
+
   // Between steps: the tokens of a running response so far; empty when it does not run. Valid until
   // the next step.
   std::span<const int32_t> tokens_so_far(uint32_t prompt_id, uint32_t sample) const;
@@ -109,7 +115,8 @@ class Engine {
   EngineStats stats() const;
 
   // Throw Error when a page is held by none of the unfinished sequences;
-  // check_idle_invariants() also when any sequence is unfinished or any page is held. Slow.
+  // check_idle_invariants() also when any sequence is unfinished or any page is held. Pages that
+  // only the prefix cache has are free. Slow.
   void check_invariants() const { scheduler_.check_invariants(); }
   void check_idle_invariants() const;
 

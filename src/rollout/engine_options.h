@@ -17,6 +17,10 @@ struct EngineOptions {
   // Not an option: prompt tokens of one sequence in one forward pass. Larger chunks read the
   // weights hardly less often per token, and delay the sequences that decode.
   int64_t prefill_chunk = 512;
+  // Not an option: prompts begin with the pages that earlier sequences left (kv/prefix_cache.h).
+  // For a server, whose prompts have common beginnings. In training new weights make the pages of a
+  // step useless, and the samples of a prompt share its pages without it.
+  bool prefix_cache = false;
 
   void visit(auto& v) {
     v(max_running, "max_num_seqs", Affects::kSpeed,

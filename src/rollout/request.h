@@ -59,6 +59,7 @@ struct Response {
   // Target forward passes that gave this response tokens. Recomputation after a preemption does not
   // count: without speculation it equals tokens.size(), whatever else was in the batch.
   int64_t target_forwards = 0;
+  int64_t cached_tokens = 0;  // tokens of the prompt that were not computed: from the prefix cache
 };
 
 }  // namespace tlt::rollout

@@ -45,7 +45,17 @@ std::shared_ptr<GroupState> make_group(uint32_t prompt_id, int64_t prompt_tokens
   return group;
 }
 
-// Runs plans on a fake KV cache that keeps the token of every slot of every page, and checks before
+// A number for each position that depends on all tokens up to it and on the weights, as KV entries
+// do.
+std::vector<uint32_t> entries_of(const std::vector<int32_t>& tokens, uint32_t version) {
+  std::vector<uint32_t> entries;
+  uint32_t before = version;
+  for (const int32_t token : tokens)
+    entries.push_back(before = philox(7, {before, static_cast<uint32_t>(token), 0, 0})[0]);
+  return entries;
+}
+
+// Runs plans on a fake KV cache that keeps the entry of every slot of every page, and checks before
 // each row that all earlier positions of its sequence are present.
 class FakeRunner {
  public:
@@ -57,6 +67,16 @@ class FakeRunner {
 
   void submit(uint32_t prompt_id, int64_t prompt_tokens, int64_t samples, int64_t max_new_tokens) {
     scheduler_.submit(make_group(prompt_id, prompt_tokens, samples, max_new_tokens));
+  }
+  void submit(uint32_t prompt_id, const std::vector<int32_t>& prompt, int64_t samples,
+              int64_t max_new_tokens) {
+    const auto group = make_group(prompt_id, 1, samples, max_new_tokens);
+    group->request.tokens = prompt;
+    scheduler_.submit(group);
+  }
+  void new_weights() {
+    scheduler_.new_weights();
+    ++version;
   }
 
   bool step() {
@@ -101,6 +121,7 @@ class FakeRunner {
   kv::PagePool& pool() { return pool_; }
 
   bool forget_copies = false;  // a planted fault
+  uint32_t version = 0;        // of the weights
   int64_t steps = 0, rows = 0, repeated_rows = 0, tokens = 0, stale_slots = 0;
   std::vector<Response> done;
 
@@ -111,18 +132,19 @@ class FakeRunner {
     std::vector<int32_t> known = work.group->request.tokens;
     if (work.sequence)
       known.insert(known.end(), work.sequence->tokens.begin(), work.sequence->tokens.end());
-    const auto slot = [&](int32_t position) -> int32_t& {
+    const std::vector<uint32_t> entries = entries_of(known, version);
+    const auto slot = [&](int32_t position) -> uint32_t& {
       return memory_[static_cast<size_t>(segment.pages[position / 16])]
                     [static_cast<size_t>(position % 16)];
     };
     for (int32_t position = 0; position < segment.first_position; ++position)
-      stale_slots += slot(position) != known[static_cast<size_t>(position)];
+      stale_slots += slot(position) != entries[static_cast<size_t>(position)];
     for (int32_t i = 0; i < segment.rows; ++i) {
       const int32_t position = segment.first_position + i;
       const auto row = static_cast<size_t>(segment.first_row + i);
       EXPECT_EQ(plan.batch.positions[row], position);
       EXPECT_EQ(plan.batch.tokens[row], known[static_cast<size_t>(position)]);
-      slot(position) = plan.batch.tokens[row];
+      slot(position) = entries[static_cast<size_t>(position)];
     }
     EXPECT_EQ(segment.first_position,
               work.sequence ? work.sequence->computed : work.group->computed);
@@ -133,7 +155,7 @@ class FakeRunner {
   const EngineOptions options_;
   kv::PagePool pool_;
   Scheduler scheduler_;
-  std::vector<std::array<int32_t, 16>> memory_;
+  std::vector<std::array<uint32_t, 16>> memory_;
 };
 
 EngineOptions small_options() {
@@ -347,18 +369,186 @@ TEST(SchedulerTest, CancelAllFreesEveryPageAtOnce) {
   EXPECT_FALSE(runner.step());
 }
 
+EngineOptions with_prefix_cache(EngineOptions options = small_options()) {
+  options.prefix_cache = true;
+  return options;
+}
+
+std::vector<int32_t> joined(std::vector<int32_t> first, const std::vector<int32_t>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+TEST(SchedulerTest, PromptBeginsWithThePagesOfAnEarlierOne) {
+  FakeRunner runner(with_prefix_cache(), 64);
+  runner.submit(1, joined(prompt_of(9, 40), prompt_of(1, 10)), 1, 4);
+  runner.run();
+  EXPECT_EQ(runner.scheduler().prefix_cache_stats().hits, 0);
+  const int64_t before = runner.rows;
+  runner.submit(2, joined(prompt_of(9, 40), prompt_of(2, 10)), 3, 4);
+  runner.run();
+  EXPECT_EQ(runner.scheduler().prefix_cache_stats().queries, 100);
+  EXPECT_EQ(runner.scheduler().prefix_cache_stats().hits, 32) << "the two full pages";
+  int64_t rows = 50 - 32;
+  for (const Response& response : runner.done)
+    if (response.prompt_id == 2) rows += std::ssize(response.tokens) - 1;
+  EXPECT_EQ(runner.rows - before, rows);
+  EXPECT_EQ(runner.done[0].cached_tokens, 0);
+  EXPECT_EQ(runner.done[1].cached_tokens, 32);
+  EXPECT_EQ(runner.stale_slots, 0);
+}
+
+TEST(SchedulerTest, LastTokenOfACachedPromptIsComputed) {
+  for (const int64_t length : {16, 17, 31, 32, 33}) {
+    FakeRunner runner(with_prefix_cache(), 64);
+    for (uint32_t id = 0; id < 3; ++id) {
+      runner.submit(id, prompt_of(9, length), 2, 4);
+      runner.run();
+    }
+    EXPECT_EQ(runner.scheduler().prefix_cache_stats().hits, 2 * ((length - 1) / 16 * 16)) << length;
+    EXPECT_EQ(runner.stale_slots, 0) << length;
+  }
+}
+
+TEST(SchedulerTest, NextTurnBeginsWithThePagesOfTheResponse) {
+  FakeRunner runner(with_prefix_cache(), 64);
+  uint32_t id = 0;  // with a long response
+  while (std::ssize(response_of(id, 0, 40)) < 40) ++id;
+  const std::vector<int32_t> prompt = prompt_of(id, 10);
+  runner.submit(id, prompt, 1, 40);
+  runner.run();
+  runner.submit(99, joined(joined(prompt, runner.done[0].tokens), {5, 5, 5}), 1, 4);
+  runner.run();
+  EXPECT_EQ(runner.done[1].cached_tokens, 48) << "of the 49 positions that were computed";
+  EXPECT_EQ(runner.stale_slots, 0);
+}
+
+// The second prompt starts in the same step, with a page of its own; it takes the first one's pages
+// as soon as they are computed.
+TEST(SchedulerTest, PromptContinuesWithPagesThatAnotherHasComputed) {
+  EngineOptions options = with_prefix_cache();
+  options.max_batch_tokens = 33;  // rows for one of them
+  FakeRunner runner(options, 64);
+  for (uint32_t id = 0; id < 2; ++id)
+    runner.submit(id, joined(prompt_of(9, 128), prompt_of(id, 8)), 1, 4);
+  runner.step();
+  EXPECT_EQ(runner.pool().total_pages() - runner.pool().free_pages(), 2 + 1);
+  runner.run();
+  EXPECT_EQ(runner.stale_slots, 0);
+  EXPECT_GE(runner.scheduler().prefix_cache_stats().hits, 100);
+}
+
+TEST(SchedulerTest, SequencesOfOnePrefixHoldItsPagesOnce) {
+  const auto most_running = [](bool is_cached) {
+    EngineOptions options = small_options();
+    options.prefix_cache = is_cached;
+    FakeRunner runner(options, /*pages=*/20);
+    runner.submit(50, prompt_of(9, 129), 1, 1);
+    runner.run();
+    for (uint32_t id = 0; id < 4; ++id)  // 9 or 10 pages each, 8 of them common
+      runner.submit(id, joined(prompt_of(9, 128), prompt_of(id, 4)), 1, 20);
+    int64_t most = 0;
+    while (runner.step()) most = std::max(most, runner.scheduler().running());
+    EXPECT_EQ(std::ssize(runner.done), 5);
+    EXPECT_EQ(runner.stale_slots, 0);
+    return most;
+  };
+  EXPECT_LE(most_running(false), 2);
+  EXPECT_EQ(most_running(true), 4);
+}
+
+// Pages without a holder go before a sequence is preempted, and do not make one wait.
+TEST(SchedulerTest, CachedPagesNeverCostASequenceItsPages) {
+  const auto run = [](bool is_cached) {
+    EngineOptions options = small_options();
+    options.prefix_cache = is_cached;
+    FakeRunner runner(options, /*pages=*/32);
+    for (uint32_t id = 0; id < 30; ++id) {
+      runner.submit(id, prompt_of(id, 40), 2, 60);
+      if (id % 3 == 2) runner.run();
+    }
+    EXPECT_EQ(runner.stale_slots, 0);
+    EXPECT_EQ(runner.pool().kept_free_pages() > 0, is_cached);
+    return std::pair(runner.steps, runner.scheduler().preemptions());
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+TEST(SchedulerTest, NewWeightsEmptyThePrefixCache) {
+  FakeRunner runner(with_prefix_cache(), 64);
+  runner.submit(1, prompt_of(9, 40), 1, 4);
+  EXPECT_THROW(runner.new_weights(), Error) << "a sequence is unfinished";
+  runner.run();
+  runner.new_weights();
+  EXPECT_EQ(runner.pool().kept_free_pages(), 0);
+  runner.submit(2, prompt_of(9, 40), 1, 4);
+  runner.run();
+  EXPECT_EQ(runner.scheduler().prefix_cache_stats().hits, 0);
+  EXPECT_EQ(runner.stale_slots, 0);
+}
+
+TEST(SchedulerTest, ForgottenNewWeightsAreNoticed) {
+  FakeRunner runner(with_prefix_cache(), 64);
+  runner.submit(1, prompt_of(9, 40), 1, 4);
+  runner.run();
+  ++runner.version;
+  runner.submit(2, prompt_of(9, 40), 1, 4);
+  runner.run();
+  EXPECT_GT(runner.stale_slots, 0);
+}
+
+// A plain map: which pages of tokens have been computed, as long as there is memory for all of them.
+TEST(SchedulerTest, HitsAreThoseOfAPlainMap) {
+  RandomStream random(3, {});
+  FakeRunner runner(with_prefix_cache(), /*pages=*/4000);
+  std::map<std::vector<int32_t>, bool> computed;  // whole prefixes of full pages
+  std::vector<std::vector<int32_t>> texts = {{}};
+  int64_t hits = 0, queries = 0;
+  for (uint32_t id = 0; id < 120; ++id) {
+    if (random.below(20) == 0) {
+      runner.new_weights();
+      computed.clear();
+    }
+    std::vector<int32_t> prompt = texts[random.below(texts.size())];
+    prompt.resize(random.below(prompt.size() + 1));
+    prompt = joined(prompt, prompt_of(id % 5, 1 + static_cast<int64_t>(random.below(40))));
+    for (size_t end = 16;
+         end < prompt.size() &&
+         computed.contains({prompt.begin(), prompt.begin() + static_cast<long>(end)});
+         end += 16)
+      hits += 16;
+    queries += std::ssize(prompt);
+    runner.submit(id, prompt, 1 + static_cast<int64_t>(random.below(3)),
+                  1 + static_cast<int64_t>(random.below(60)));
+    const size_t first = runner.done.size();
+    runner.run();
+    ASSERT_EQ(runner.scheduler().prefix_cache_stats().hits, hits) << id;
+    ASSERT_EQ(runner.scheduler().prefix_cache_stats().queries, queries) << id;
+    for (size_t i = first; i < runner.done.size(); ++i) {
+      texts.push_back(joined(prompt, runner.done[i].tokens));
+      for (size_t end = 16; end < texts.back().size(); end += 16)  // not the last token's
+        computed[{texts.back().begin(), texts.back().begin() + static_cast<long>(end)}] = true;
+    }
+  }
+  EXPECT_EQ(runner.stale_slots, 0);
+  EXPECT_GT(hits, 1000);
+  EXPECT_EQ(runner.scheduler().preemptions(), 0);
+}
+
 struct Walk {
+  int64_t hits = 0;
   int64_t stale_slots = 0, preemptions = 0, cancelled = 0, repeated_rows = 0;
 };
 
 // Random groups, cancellations and memory sizes. Every response that was not cancelled equals
 // response_of().
-Walk random_walk(uint64_t seed, bool forget_copies) {
+Walk random_walk(uint64_t seed, bool forget_copies, bool prefix_cache = false) {
   RandomStream random(seed, {});
   EngineOptions options;
   options.max_running = 1 + static_cast<int64_t>(random.below(12));
   options.max_batch_tokens = options.max_running + static_cast<int64_t>(random.below(40));
   options.prefill_chunk = 1 + static_cast<int64_t>(random.below(40));
+  options.prefix_cache = prefix_cache;
   FakeRunner runner(options, 12 + static_cast<int64_t>(random.below(25)));
   runner.forget_copies = forget_copies;
   std::map<uint32_t, int64_t> max_new_tokens, samples;
@@ -369,8 +559,12 @@ Walk random_walk(uint64_t seed, bool forget_copies) {
       const auto prompt = static_cast<uint32_t>(max_new_tokens.size());
       max_new_tokens[prompt] = 1 + static_cast<int64_t>(random.below(120));
       samples[prompt] = 1 + static_cast<int64_t>(random.below(6));
-      runner.submit(prompt, 1 + static_cast<int64_t>(random.below(50)), samples[prompt],
-                    max_new_tokens[prompt]);
+      const auto length = 1 + static_cast<int64_t>(random.below(50));
+      std::vector<int32_t> tokens = prompt_of(prompt, length);
+      if (prefix_cache)  // common beginnings of any length
+        tokens = joined(prompt_of(prompt % 3, static_cast<int64_t>(random.below(50))), tokens);
+      if (std::ssize(tokens) > length) tokens.resize(static_cast<size_t>(length));
+      runner.submit(prompt, tokens, samples[prompt], max_new_tokens[prompt]);
       submitted += samples[prompt];
     } else if (kind == 1 && !samples.empty()) {
       const auto prompt = static_cast<uint32_t>(random.below(samples.size()));
@@ -381,7 +575,8 @@ Walk random_walk(uint64_t seed, bool forget_copies) {
     }
   }
   runner.run();
-  Walk walk{runner.stale_slots, runner.scheduler().preemptions(), 0, runner.repeated_rows};
+  Walk walk{runner.scheduler().prefix_cache_stats().hits, runner.stale_slots,
+            runner.scheduler().preemptions(), 0, runner.repeated_rows};
   for (const Response& response : runner.scheduler().take_finished())
     runner.done.push_back(response);
   EXPECT_EQ(std::ssize(runner.done), submitted);
@@ -417,6 +612,21 @@ TEST(SchedulerTest, RandomWalkKeepsInvariantsAndResponses) {
   EXPECT_GT(all.preemptions, 100);
   EXPECT_GT(all.cancelled, 50);
   EXPECT_GT(all.repeated_rows, 500);
+}
+
+TEST(SchedulerTest, RandomWalkWithPrefixCacheKeepsInvariantsAndResponses) {
+  Walk all;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Walk walk = random_walk(seed, /*forget_copies=*/false, /*prefix_cache=*/true);
+    ASSERT_EQ(walk.stale_slots, 0) << "seed " << seed;
+    if (HasFailure()) FAIL() << "seed " << seed;
+    all.preemptions += walk.preemptions;
+    all.cancelled += walk.cancelled;
+    all.hits += walk.hits;
+  }
+  EXPECT_GT(all.preemptions, 100);
+  EXPECT_GT(all.cancelled, 50);
+  EXPECT_GT(all.hits, 1000);
 }
 
 TEST(SchedulerTest, RandomWalkDetectsAMissingPageCopy) {

@@ -67,7 +67,8 @@ Response Sequence::finish(FinishReason reason) {
           .logprobs = std::move(logprobs),
           .top_logprobs = std::move(top_logprobs),
           .finish = reason,
-          .target_forwards = target_forwards};
+          .target_forwards = target_forwards,
+          .cached_tokens = group->cached_tokens};
 }
 
 }  // namespace tlt::rollout

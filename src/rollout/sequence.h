@@ -17,6 +17,7 @@
 
 #include "drafter/draft_tree.h"
 #include "drafter/drafter.h"
+#include "kv/prefix_cache.h"
 #include "ops/batch.h"
 #include "ops/sampling.h"
 #include "rollout/request.h"
@@ -25,6 +26,12 @@
 namespace tlt::rollout {
 
 struct Sequence;
+
+// The first pages of a prompt or sequence that are in the prefix cache.
+struct CachedPrefix {
+  int64_t pages = 0;
+  kv::PrefixId id = kv::PrefixCache::kEmpty;
+};
 
 struct GroupState {
   // Constant once submitted.
@@ -38,6 +45,9 @@ struct GroupState {
   std::vector<ops::PageId> pages;     // of the prompt; none when its last sample took them over
   int32_t computed = 0;               // prompt positions whose KV entries are in `pages`
   int32_t max_computed = 0;           // maximum of `computed` so far
+  CachedPrefix cached;                // of `pages`, as they were before a sample took them over
+  int64_t cached_tokens = 0;          // as in Response
+  bool is_looked_up = false;          // in the prefix cache
   std::vector<Sequence*> unfinished;  // its samples, in order
 
   int32_t prompt_tokens() const { return static_cast<int32_t>(request.tokens.size()); }
@@ -66,9 +76,15 @@ struct Sequence {
   std::vector<ops::PageId> pages;  // empty: not started
   int32_t computed = 0;      // positions, from the prompt's first, whose KV entries are in `pages`
   int32_t max_computed = 0;  // maximum of `computed` so far
+  CachedPrefix cached;       // of `pages`
 
   // Positions with a known token; the KV entry of the last one is computed when the next token is
   // sampled.
+  int32_t token_at(int32_t position) const {
+    const int32_t prompt = group->prompt_tokens();
+    return position < prompt ? group->request.tokens[static_cast<size_t>(position)]
+                             : tokens[static_cast<size_t>(position - prompt)];
+  }
   int32_t known() const { return group->prompt_tokens() + static_cast<int32_t>(tokens.size()); }
 
   // True when all known positions but the last have KV entries: the sequence can be drafted for.

@@ -41,7 +41,8 @@ struct SampleResult {
   // Tree only: the row, relative to the root's, that each token was sampled from. Its KV entry is
   // that of the token before.
   std::span<const int32_t> path;
-  std::span<const std::vector<ops::Sampled>> top_logprobs = {};  // of each token; empty: none wanted
+  std::span<const std::vector<ops::Sampled>> top_logprobs =
+      {};  // of each token; empty: none wanted
 };
 
 // Consecutive rows and positions that are computed for the first time.

@@ -52,6 +52,7 @@ std::string AnswerWriter::add(const TokenDelta& delta) {
   append(choice.logprobs, delta.logprobs);
   append(choice.top_logprobs, delta.top_logprobs);
   choice.finish = delta.finish;
+  choice.cached_tokens = delta.cached_tokens;
   if (delta.finish) --unfinished_;
   return request_.streams ? event_of(delta, choice) : "";
 }
@@ -72,11 +73,15 @@ int64_t AnswerWriter::completion_tokens() const {
 }
 
 Json AnswerWriter::usage() const {
-  int64_t prompt = 0;
-  for (const auto& tokens : request_.prompts) prompt += std::ssize(tokens);
+  int64_t prompt = 0, cached = 0;
+  for (size_t i = 0; i < request_.prompts.size(); ++i) {
+    prompt += std::ssize(request_.prompts[i]);
+    cached += choices_[i * static_cast<size_t>(request_.n)].cached_tokens;  // one of its choices
+  }
   return {{"prompt_tokens", prompt},
           {"completion_tokens", completion_tokens()},
-          {"total_tokens", prompt + completion_tokens()}};
+          {"total_tokens", prompt + completion_tokens()},
+          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
 Json AnswerWriter::logprobs_of(const ScoredTokens& scored, int64_t& offset) const {

@@ -68,6 +68,7 @@ class AnswerWriter {
     std::vector<float> logprobs;
     std::vector<std::vector<ops::Sampled>> top_logprobs;
     std::optional<rollout::FinishReason> finish;
+    int64_t cached_tokens = 0;  // of its prompt
   };
 
   TextRule text_rule() const;

@@ -89,7 +89,8 @@ TokenDelta delta_of_tokens(std::vector<int32_t> tokens, std::optional<FinishReas
           .tokens = std::move(tokens),
           .logprobs = std::vector<float>(count, -0.5f),
           .top_logprobs = {},
-          .finish = finish};
+          .finish = finish,
+          .cached_tokens = finish ? 16 : 0};
 }
 
 Json whole_answer(const std::string& text, chat_template::ToolCallFormat format) {
@@ -187,7 +188,8 @@ TEST(AnswerWriterTest, CompletionHasLogprobsOffsetsAndVersion) {
   EXPECT_EQ(answer["weight_version"], 3);
   EXPECT_EQ(answer["usage"], Json({{"prompt_tokens", 3},
                                    {"completion_tokens", 2 * tokens.size()},
-                                   {"total_tokens", 3 + 2 * tokens.size()}}));
+                                   {"total_tokens", 3 + 2 * tokens.size()},
+                                   {"prompt_tokens_details", {{"cached_tokens", 32}}}}));
   const Json& choice = answer["choices"][1];
   EXPECT_EQ(choice["text"], "aé");
   EXPECT_EQ(choice["prompt_token_ids"], Json({8, 9}));

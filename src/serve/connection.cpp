@@ -87,11 +87,10 @@ bool Connection::wait_for_request(const std::function<bool()>& stops) {
   return true;
 }
 
+// Not by reading: bytes of the next request may have arrived before the end.
 bool Connection::is_alive() const {
-  if (used_ < buffer_.size()) return true;
-  char byte = 0;
-  const ssize_t count = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count > 0 || (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+  pollfd item{.fd = socket_, .events = POLLRDHUP, .revents = 0};
+  return ::poll(&item, 1, /*timeout=*/0) <= 0;  // POLLHUP and POLLERR are always reported
 }
 
 // Reads more bytes. False: none within this time, or the client has closed.

@@ -27,7 +27,8 @@ TokenDelta delta_of(const Response& response, size_t begin, int64_t choice) {
           .tokens = items_from(response.tokens, begin),
           .logprobs = items_from(response.logprobs, begin),
           .top_logprobs = items_from(response.top_logprobs, begin),
-          .finish = {}};
+          .finish = {},
+          .cached_tokens = 0};
 }
 
 }  // namespace
@@ -149,6 +150,7 @@ void EngineLoop::apply_update() {
   } catch (const Error&) {
     return update.version.set_exception(std::current_exception());
   }
+  engine_.new_weights();
   if (speculation_) speculation_->new_weights();
   const std::lock_guard lock(mutex_);
   update.version.set_value(++stats_.weight_version);
@@ -175,6 +177,7 @@ void EngineLoop::deliver_finished() {
     TokenDelta delta = delta_of(response, active.sent[response.sample],
                                 active.first_choice + int64_t{response.sample});
     delta.finish = response.finish;
+    delta.cached_tokens = response.cached_tokens;
     active.channel->push(std::move(delta));
     if (--active.unfinished == 0) active_.erase(found);
   }

@@ -53,7 +53,7 @@ struct LoopStats {
 class EngineLoop {
  public:
   struct Options {
-    rollout::EngineOptions engine;
+    rollout::EngineOptions engine = {.prefix_cache = true};
     int64_t max_waiting = 1024;  // responses beyond those that run; further ones are refused
   };
 

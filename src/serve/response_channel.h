@@ -27,6 +27,7 @@ struct TokenDelta {
   std::vector<float> logprobs;
   std::vector<std::vector<ops::Sampled>> top_logprobs;  // as in rollout::Response
   std::optional<rollout::FinishReason> finish;          // set: these were the last ones
+  int64_t cached_tokens = 0;                            // with finish: as in rollout::Response
 };
 
 class ResponseChannel {

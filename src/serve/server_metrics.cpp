@@ -76,6 +76,10 @@ std::string ServerMetrics::text(const LoopStats& stats) const {
   counter("tlt_engine_steps_total", "Forward passes of the engine.", stats.engine.steps);
   counter("tlt_preemptions_total", "Sequences that gave their pages back and were recomputed.",
           stats.engine.preemptions);
+  counter("tlt_prefix_cache_queries_total", "Tokens of prompts looked up in the prefix cache.",
+          stats.engine.prefix_cache.queries);
+  counter("tlt_prefix_cache_hits_total", "Tokens of prompts found in the prefix cache.",
+          stats.engine.prefix_cache.hits);
   counter("tlt_spec_decode_num_drafts_total", "Verified draft trees.", stats.speculation.trees);
   counter("tlt_spec_decode_num_draft_tokens_total", "Verified draft tokens.",
           stats.speculation.drafted_tokens);
@@ -86,6 +90,8 @@ std::string ServerMetrics::text(const LoopStats& stats) const {
   gauge("tlt_sequences_waiting", "Sequences in the engine that wait.", stats.engine.waiting);
   gauge("tlt_kv_pages", "Pages of the KV cache.", stats.engine.pages);
   gauge("tlt_kv_pages_held", "Pages of the KV cache in use.", stats.engine.held_pages);
+  gauge("tlt_kv_pages_cached", "Free pages of the KV cache that the prefix cache still has.",
+        stats.engine.cached_pages);
   gauge("tlt_weight_version", "Updates of the weights since the start.", stats.weight_version);
   first_token_.write(out, "tlt_time_to_first_token_seconds",
                      "From the arrival of a streamed request to its first token.");

@@ -274,6 +274,109 @@ TEST(ServerTest, DisconnectsLeakNoPages) {
   server.post(kCompletions, full_request("4:", 1));
 }
 
+// Bytes of a next request that the server does not read must not hide that the client is gone.
+TEST(ServerTest, DisconnectAfterFurtherBytesEndsTheResponses) {
+  RunningServer server;
+  json request = full_request("4,6,8:", 1, 8);
+  request.update({{"max_tokens", 1900}, {"ignore_eos", true}});
+  {
+    const RawClient client(server.port());
+    ASSERT_TRUE(client.send(tests::http_request(kCompletions, request.dump()) + "GET /health"));
+    while (server.stats().engine.running == 0) std::this_thread::yield();
+  }
+  EXPECT_TRUE(server.waits_until_idle());
+  EXPECT_LT(server.stats().engine.tokens, 8 * 1900);
+}
+
+int64_t cached_tokens(const json& answer) {
+  return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>();
+}
+
+json chat_request(const json& messages, int64_t seed) {
+  return {{"messages", messages}, {"seed", seed},
+          {"max_tokens", 40},     {"logprobs", true},
+          {"top_logprobs", 2},    {"ignore_eos", true},
+          {"temperature", 0.8},   {"return_token_ids", true}};
+}
+
+// Requests with a common system prompt, and the turns of a conversation, with the answers that a
+// server without the cache gives.
+TEST(ServerTest, PrefixCacheChangesNoAnswer) {
+  for (const char* drafter : {"", "suffix"}) {
+    RunningServer server({}, drafter);
+    RunningServer plain([](ServerOptions& options) { options.loop.engine.prefix_cache = false; });
+    const std::string system = "3,5,7,9,11,13,15,17,19,21,23,25,27,29:";
+    const auto system_tokens = std::ssize(server.tokenizer().encode(system));
+    ASSERT_GT(system_tokens, 32);
+    const auto answered = [&](const json& request) {
+      const json answer = server.post(kChat, request), want = plain.post(kChat, request);
+      EXPECT_EQ(choices_of(answer), choices_of(want)) << drafter;
+      EXPECT_EQ(cached_tokens(want), 0);
+      return answer;
+    };
+    for (int i = 0; i < 4; ++i) {
+      const json answer =
+          answered(chat_request({{{"role", "system"}, {"content", system}},
+                                 {{"role", "user"}, {"content", std::to_string(20 + i) + ","}}},
+                                i));
+      EXPECT_EQ(cached_tokens(answer), i == 0 ? 0 : system_tokens / 16 * 16);
+    }
+    json messages = {{{"role", "user"}, {"content", "4,6,8:20,"}}};
+    for (int turn = 0; turn < 3; ++turn) {
+      const json answer = answered(chat_request(messages, turn));
+      const int64_t prompt = answer["usage"]["prompt_tokens"];
+      EXPECT_LE(cached_tokens(answer), prompt - 1);
+      if (turn > 0) {
+        EXPECT_GT(cached_tokens(answer), 16) << "of the turns before";
+      }
+      messages.push_back(answer["choices"][0]["message"]);
+      messages.push_back({{"role", "user"}, {"content", ",7,"}});
+    }
+    const std::string metrics = server.client().Get("/metrics")->body;
+    EXPECT_NE(metrics.find("tlt_prefix_cache_hits_total " +
+                           std::to_string(server.stats().engine.prefix_cache.hits) + "\n"),
+              std::string::npos);
+    EXPECT_GE(server.stats().engine.prefix_cache.hits, 3 * (system_tokens / 16 * 16) + 32);
+    EXPECT_GT(server.stats().engine.prefix_cache.queries, server.stats().engine.prefix_cache.hits);
+    EXPECT_GT(server.stats().engine.cached_pages, 0);
+    EXPECT_EQ(server.stats().engine.held_pages, 0);
+    EXPECT_EQ(plain.stats().engine.prefix_cache.queries, 0);
+  }
+}
+
+TEST(ServerTest, StreamedUsageHasCachedTokens) {
+  RunningServer server;
+  json request = full_request("3,5,7,9,11,13,15,17,19,21:", 1, 2);
+  request["prompt"] = {request["prompt"], request["prompt"]};
+  EXPECT_EQ(cached_tokens(server.post(kCompletions, request)), 0);
+  request.update({{"stream", true}, {"stream_options", {{"include_usage", true}}}});
+  const auto result = server.send(kCompletions, request.dump());
+  ASSERT_TRUE(result);
+  const json last = tests::stream_events(result->body).back();
+  EXPECT_EQ(cached_tokens(last), 2 * 16) << "of each prompt once";
+}
+
+// Many prompts in little memory: cached pages go, and every request gets its answer.
+TEST(ServerTest, PrefixCacheGivesItsPagesToRequests) {
+  RunningServer server([](ServerOptions& options) {
+    options.loop.engine.kv_memory_bytes = 1 << 20;
+    options.loop.engine.max_running = 8;
+  });
+  RunningServer plain([](ServerOptions& options) { options.loop.engine.prefix_cache = false; });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 24; ++i)
+    threads.emplace_back([&, i] {
+      const json request =
+          full_request("3,5,7,9,11,13," + std::to_string(i % 5) + ",15,17,19,21:", i);
+      EXPECT_EQ(choices_of(server.post(kCompletions, request)),
+                choices_of(plain.post(kCompletions, request)))
+          << i;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(server.waits_until_idle());
+  EXPECT_GT(server.stats().engine.cached_pages, 0);
+}
+
 TEST(ServerTest, FullQueueAnswers429) {
   RunningServer server([](ServerOptions& options) {
     options.loop.engine.max_running = 2;
@@ -384,7 +487,7 @@ TEST(ServerTest, StopAnswersWhatIsInProgress) {
 TEST(ServerTest, UpdatedWeightsAreThoseOfTheFolder) {
   TestFolder folder;
   RunningServer server;
-  const json request = full_request("4,6,8:", 2);
+  const json request = full_request("3,5,7,9,11,13,15,17,19,21:", 2);
   const json before = server.post(kCompletions, request);
   EXPECT_EQ(before["weight_version"], 0);
   const std::string other = folder / "other";
@@ -416,6 +519,8 @@ TEST(ServerTest, UpdatedWeightsAreThoseOfTheFolder) {
   const json after = server.post(kCompletions, request);
   EXPECT_EQ(after["weight_version"], 1);
   EXPECT_NE(after["choices"], before["choices"]);
+  EXPECT_EQ(cached_tokens(after), 0) << "no pages of the old weights";
+  EXPECT_EQ(cached_tokens(server.post(kCompletions, request)), 16);
   RunningServer fresh;
   EXPECT_EQ(fresh.post("/update_weights", {{"model_path", other}})["weight_version"], 1);
   EXPECT_EQ(fresh.post(kCompletions, request)["choices"], after["choices"]);

@@ -71,12 +71,12 @@ void EagleDrafter::read_prompt(uint32_t prompt_id, int32_t position, const at::T
             hidden.sizes(), " for ", tokens.size(), " tokens");
   Prompt& prompt = prompts_.try_emplace(prompt_id, options_.window).first->second;
   prompt.touched = ++touch_;
-  if (position == 0) {
+  if (position == 0 || position != prompt.states.count()) {
     prompt.states.clear();
     cache_.release(prompt.context);
     prompt.has_begun = prompt.running > 0;
+    if (position > 0) prompt.states.skip_to(position);  // no rows, or evicted
   }
-  if (position != prompt.states.count()) return;  // its beginning was evicted
   prompt_bytes_ -= prompt.states.memory_bytes();
   prompt.states.append(hidden);
   prompt_bytes_ += prompt.states.memory_bytes();
