@@ -15,6 +15,7 @@
 #include "ops/cpu.h"
 #include "run/run_identity.h"
 #include "run/run_inputs.h"
+#include "tracker/trackers.h"
 #include "train/lora_folder.h"
 
 namespace tlt::run {
@@ -40,6 +41,7 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
                                  options_digest(collect_options(copy)), ops::cpu_capability(),
                                  options.trainer.broadcast_weights));
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
+  if (launch.rank == 0) tracker::Trackers::check(options.trainer.logger);
   return comm;
 }
 
