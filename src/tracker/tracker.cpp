@@ -144,9 +144,7 @@ void Tracker::wait_for_end(Clock::time_point deadline) {
   });
   if (!is_done) {
     is_abandoned_ = true;  // ends deliver()
-    lost_ += static_cast<int64_t>(queue_.size()) + (is_delivering_ ? 1 : 0);
-    queue_.clear();
-    state_ = State::kOff;
+    lose_all();
     fault_ = "was still writing at the end of the run";
   }
   if (lost_ > 0)
@@ -228,13 +226,19 @@ void Tracker::lose(const std::string& why) {
                 package_, one_sentence(why));
 }
 
+void Tracker::lose_all() {
+  const bool is_message_lost = is_delivering_ && state_ == State::kRunning;  // not the start
+  const auto messages = static_cast<int64_t>(queue_.size()) + (is_message_lost ? 1 : 0);
+  const bool has_start = state_ == State::kStarting && !is_delivering_;  // in the queue
+  lost_ += messages - (has_start ? 1 : 0);
+  queue_.clear();
+  state_ = State::kOff;
+}
+
 void Tracker::turn_off(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
-    const bool is_message_lost = is_delivering_ && state_ == State::kRunning;
-    lost_ += static_cast<int64_t>(queue_.size()) + (is_message_lost ? 1 : 0);
-    queue_.clear();
-    state_ = State::kOff;
+    lose_all();
     fault_ = why;
     if (!is_awaited_)
       log_warning("{} {}; the run continues without it, and its folder has all metrics", package_,

@@ -85,6 +85,7 @@ class Tracker {
   bool deliver(const std::string& line);  // false: it is off
   void take_answer(const std::string& text);
   void lose(const std::string& why);  // one message. REQUIRES: mutex_ is held
+  void lose_all();                    // and off. REQUIRES: mutex_ is held
   void turn_off(const std::string& why);
   // How the process ended or why it is given up; ends it.
   std::string describe(sandbox::ChildProcess::Outcome outcome);

@@ -118,8 +118,8 @@ class Swanlab:
         self.swanlab.log(metrics, step=step)
 
     def table(self, name, step, columns, rows):
-        table = importlib.import_module("swanlab.echarts").Table()
-        table.add(columns, rows)
+        table = self.swanlab.echarts.Table()
+        table.add(columns, [[str(cell) for cell in row] for row in rows])
         self.swanlab.log({name: table}, step=step)
 
     def finish(self, code):
