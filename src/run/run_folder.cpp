@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "run/report/run_report.h"
 #include "run/tracked_run.h"
+#include "tracker/trackers.h"
 
 namespace tlt::run {
 
@@ -135,6 +136,8 @@ RunFolder::RunFolder(const RunOptions& options, const RunIdentity& identity, clu
   comm.barrier("run folder");
   make_folder(path_);  // on hosts that do not share the disk, for the timeline of their workers
 }
+
+RunFolder::~RunFolder() = default;
 
 void RunFolder::take(const RunOptions& options) {
   make_folder(path_);

@@ -29,8 +29,11 @@
 #include "run/rollout.h"
 #include "run/run_identity.h"
 #include "run/run_options.h"
-#include "tracker/trackers.h"
 #include "train/sample.h"
+
+namespace tlt::tracker {
+class Trackers;
+}
 
 namespace tlt::run {
 
@@ -57,6 +60,7 @@ class RunFolder {
   // steps of another run.
   // `identity`: only that of rank 0 is used.
   RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm);
+  ~RunFolder();
 
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }

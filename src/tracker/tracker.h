@@ -1,9 +1,10 @@
 // Tracker: passes a run's metrics to one experiment tracker (W&B, MLflow …), whose Python package
 // runs in a process of its own (tracker_program.h).
 //
-// Nothing here delays or ends a run: messages wait in a queue of limited bytes and are dropped if it
-// is full; a package that raises an error loses that message; a process that ends or gives no answer
-// turns the tracker off. The first loss is a warning, which says why; finish() warns of their number.
+// Nothing here delays or ends a run: messages wait in a queue of limited bytes and are dropped if
+// it is full; a package that raises an error loses that message; a process that ends or gives no
+// answer turns the tracker off. The first loss is a warning, which says why; wait_for_end() warns of
+// their number.
 //
 // Owns       its process, which ends with it, its thread and the queue.
 // Not here   which trackers a run has, and what they are sent (trackers.h).
@@ -59,8 +60,8 @@ class Tracker {
   Tracker(const Tracker&) = delete;
   Tracker& operator=(const Tracker&) = delete;
 
-  // The state when it has started or failed, or after this time. The caller tells the user why it is
-  // off; later this class does.
+  // The state when it has started or failed, or after this time. The caller tells the user why it
+  // is off; later this class does.
   State wait_for_start(std::chrono::milliseconds time);
   State state() const;
   std::string fault() const;  // why it is off; empty: it is not

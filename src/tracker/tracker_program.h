@@ -89,12 +89,20 @@ class Mlflow:
         for key, value in config.items():  # parameters are constant
             if key in known and known[key] != value and not known[key].startswith(value[:500]):
                 package.set_tag("changed." + key, value)
-        return {"id": run.info.run_id, "where": package.get_tracking_uri()}
+        where = package.get_tracking_uri()
+        self.has_files = where.startswith("file:") or ":" not in where and not where.startswith("databricks")
+        return {"id": run.info.run_id, "where": where}
 
     def log(self, step, metrics):
         if step > self.logged:
-            clean = {re.sub(r"[^\w\-. /]", "_", key.replace("@", "_at_")): value for key, value in metrics.items()}
-            self.mlflow.log_metrics(clean, step=step)
+            self.mlflow.log_metrics({self.name_of(key): value for key, value in metrics.items()}, step=step)
+
+    def name_of(self, metric):
+        name = re.sub(r"[^\w\-. /]", "_", metric.replace("@", "_at_"))
+        if self.has_files:  # of the names of metrics: a metric a/b leaves no room for a/b/c
+            group, _, rest = name.partition("/")
+            name = group + "/" + rest.replace("/", "_") if rest else name
+        return name
 
     def table(self, name, step, columns, rows):
         self.mlflow.log_dict({"columns": columns, "data": rows}, "%s/%06d.json" % (name, step))

@@ -1,6 +1,6 @@
 // Trackers: the experiment trackers of a run, those of trainer.logger that are Python packages.
 //
-//   trackers.json of the run folder has the id of each tracker's run, which a resumed run continues.
+// trackers.json of the run folder has the id of each tracker's run, which a resumed run continues.
 //
 // Owns       the trackers (tracker.h).
 // Not here   metrics.jsonl and TensorBoard's files (base/metrics.h), which a run always has.

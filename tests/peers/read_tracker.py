@@ -73,7 +73,7 @@ def mlflow(folder):
         row = {"step": step}
         for name, value in steps[step]:
             assert name not in row, (step, name, "logged twice")
-            row[name.replace("_at_", "@")] = value
+            row[name] = value
         rows.append(row)
     return len(runs), dict(runs[0].data.params), rows, tables
 
