@@ -4,8 +4,8 @@
 # setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser] [--clients]: brings what the build needs,
 # clang-tidy, clang with libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the
 # report's page. `make setup` calls it; a second run does nothing.
-# --clients brings the official Python clients that tests of `tlt serve` use (wheels-clients.txt), if PyPI can be
-# reached; `make test` calls it.
+# --clients brings the official Python clients that tests of `tlt serve` and of the trackers use
+# (wheels-clients.txt), if PyPI can be reached; `make test` calls it.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/

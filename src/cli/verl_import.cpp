@@ -158,15 +158,12 @@ Json without_tilde(const Json& value) {
   return text.starts_with("~/") ? home + text.substr(1) : text;
 }
 
-constexpr const char* kLoggers[] = {"console", "file", "tensorboard"};
-
 // Replaces unsupported loggers by file and tensorboard.
 Json known_loggers(const Json& value) {
   const Json asked = value.is_array() ? value : Json::array({value});
   Json loggers = Json::array();
   for (const Json& logger : asked)
-    if (std::ranges::find(kLoggers, text_of(logger)) != std::end(kLoggers))
-      loggers.push_back(logger);
+    if (run::is_logger(text_of(logger))) loggers.push_back(logger);
   if (loggers.size() == asked.size()) return loggers;
   for (const char* logger : {"file", "tensorboard"})
     if (std::ranges::find(loggers, logger) == loggers.end()) loggers.push_back(logger);

@@ -71,6 +71,7 @@ void Run::start(int64_t total_steps) {
 }
 
 bool Run::begin(const std::string& step_size) {
+  if (!is_complete()) folder_.start_trackers(options_);
   watch_.restart();
   watchdog_.emplace(options_.trainer.watchdog_seconds());
   if (context_.is_first() && is_complete())
@@ -177,6 +178,7 @@ void Run::show(const std::string& doing) {
 int Run::end() {
   progress_.reset();
   if (checkpoints_) checkpoints_->drain();
+  folder_.finish_trackers(is_complete() ? 0 : context_.exit_code_of_stop());
   if (is_complete()) return 0;
   if (context_.is_first()) {
     folder_.write_report();

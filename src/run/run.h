@@ -74,7 +74,7 @@ class Run {
   // Drops what the folder has of later steps, and opens it for writing.
   void start(int64_t total_steps);
 
-  // Logs the steps to do; `step_size` describes one step. False: all steps are done, which it logs.
+  // Logs the steps to do and starts the trackers; `step_size` describes one step. False: all steps are done, which it logs.
   // From here on a watchdog ends the process if it hangs (base/watchdog.h).
   [[nodiscard]] bool begin(const std::string& step_size);
 
@@ -112,7 +112,7 @@ class Run {
   // On a terminal, shows the progress of the run and `doing`, the phase of the step, until end().
   void show(const std::string& doing);
 
-  // Waits for the checkpoint writer; an incomplete run gets its report. Returns the exit code: 0,
+  // Waits for the checkpoint writer and the trackers; an incomplete run gets its report. Returns the exit code: 0,
   // or 130 or 143 if the run was interrupted, which it logs.
   int end();
 

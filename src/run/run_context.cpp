@@ -15,6 +15,7 @@
 #include "ops/cpu.h"
 #include "run/run_identity.h"
 #include "run/run_inputs.h"
+#include "tracker/trackers.h"
 #include "train/lora_folder.h"
 
 namespace tlt::run {
@@ -38,6 +39,7 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
                      fmt::format("{}TLT_CPU_CAPABILITY = {}\n",
                                  options_digest(collect_options(copy)), ops::cpu_capability()));
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
+  if (launch.rank == 0) tracker::Trackers::check(options.trainer.logger);
   return comm;
 }
 

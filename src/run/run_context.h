@@ -35,7 +35,8 @@ std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
 
 struct RunContext {
   // Connects to the other workers, then loads the model. InputError: a worker, which it names, has
-  // other options, another version, or other files (run_inputs.h).
+  // other options, another version, or other files (run_inputs.h); a package of trainer.logger is
+  // missing on rank 0.
   RunContext(const RunOptions& options, const cluster::Launch& launch);
 
   bool is_first() const { return comm->rank() == 0; }

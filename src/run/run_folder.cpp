@@ -16,6 +16,8 @@
 #include "base/json_lines.h"
 #include "base/log.h"
 #include "run/report/run_report.h"
+#include "run/tracked_run.h"
+#include "tracker/trackers.h"
 
 namespace tlt::run {
 
@@ -135,6 +137,8 @@ RunFolder::RunFolder(const RunOptions& options, const RunIdentity& identity, clu
   make_folder(path_);  // on hosts that do not share the disk, for the timeline of their workers
 }
 
+RunFolder::~RunFolder() = default;
+
 void RunFolder::take(const RunOptions& options) {
   make_folder(path_);
   lock_ = std::make_unique<FolderLock>(path_);
@@ -171,8 +175,17 @@ void RunFolder::start(const RunOptions& options, int64_t step) {
   metrics_ = std::make_unique<MetricsWriter>(path_, step > 0 ? step : -1);
 }
 
+void RunFolder::start_trackers(const RunOptions& options) {
+  if (is_writer_) trackers_ = std::make_unique<tracker::Trackers>(tracked_run(options, path_));
+}
+
+void RunFolder::finish_trackers(int exit_code) {
+  if (trackers_) trackers_->finish(exit_code);
+}
+
 void RunFolder::write_metrics(int64_t step, const Metrics& metrics) {
   if (metrics_) metrics_->write(step, metrics);
+  if (trackers_) trackers_->log(step, metrics);
 }
 
 void RunFolder::write_report() {
@@ -193,6 +206,7 @@ void RunFolder::write_rollouts(const DumpedStep& step, const tokenizer::Tokenize
 
 void RunFolder::write_validation(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer) {
   write_dump(fmt::format("validation/{:06}.jsonl", step.step), step, tokenizer);
+  if (trackers_ && !trackers_->is_empty()) trackers_->log_table(table_of(step, tokenizer));
 }
 
 nlohmann::ordered_json dump_row(const DumpedStep& dumped, const Rollout& rollout,

@@ -8,9 +8,10 @@
 //   checkpoints/step_000010, latest                  train/checkpoint.h
 //   unfinished_step     rollouts of a step that was interrupted (rl/unfinished_step.h)
 //   policy/, drafter/   results of tlt sft and tlt draft; drafter/ also of tlt train
+//   trackers.json        ids of the runs of W&B, MLflow … (tracker/trackers.h)
 //   log.txt, timeline.json, summary.txt, report.html, example_prompt.jsonl
 //
-// Owns       the lock of the folder, the writers.
+// Owns       the lock of the folder, the writers, the trackers.
 // Threading  engine thread only.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -29,6 +30,10 @@
 #include "run/run_identity.h"
 #include "run/run_options.h"
 #include "train/sample.h"
+
+namespace tlt::tracker {
+class Trackers;
+}
 
 namespace tlt::run {
 
@@ -55,6 +60,7 @@ class RunFolder {
   // steps of another run.
   // `identity`: only that of rank 0 is used.
   RunFolder(const RunOptions& options, const RunIdentity& identity, cluster::Comm& comm);
+  ~RunFolder();
 
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
@@ -63,12 +69,19 @@ class RunFolder {
   // Drops metrics written after `step`, from which the run continues; new overrides take effect.
   void start(const RunOptions& options, int64_t step);
 
+  // Starts the trackers of trainer.logger. InputError: one does not start.
+  void start_trackers(const RunOptions& options);
+  // Waits, for a bounded time, until they have everything.
+  void finish_trackers(int exit_code);
+
+  // Into metrics.jsonl, TensorBoard's file and the trackers.
   void write_metrics(int64_t step, const Metrics& metrics);
   // Writes report.html (report/run_report.h) from the other files. A failure is a warning.
   void write_report();
   // Writes verl's rollout dump, with advantages.
   void write_rollouts(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);
-  // The same for a validation after `step` steps, in validation/, without advantages.
+  // The same for a validation after `step` steps, in validation/, without advantages; trackers get
+  // some of them.
   void write_validation(const DumpedStep& step, const tokenizer::Tokenizer& tokenizer);
 
   // The batch of a step whose gradient is invalid, as write_rollouts() or, without rollouts, its
@@ -85,6 +98,7 @@ class RunFolder {
   const RunIdentity identity_;
   std::unique_ptr<FolderLock> lock_;
   std::unique_ptr<MetricsWriter> metrics_;
+  std::unique_ptr<tracker::Trackers> trackers_;
 };
 
 }  // namespace tlt::run

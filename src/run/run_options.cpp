@@ -1,10 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/run_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
+
+#include "base/sentence.h"
+#include "tracker/trackers.h"
 
 namespace tlt::run {
+namespace {
+
+// The logger with the most similar name; empty: none is similar.
+std::string nearest_logger(const std::string& name, const std::vector<std::string>& loggers) {
+  constexpr size_t kMostTypingErrors = 2;
+  const auto distance = [&](const std::string& logger) { return edit_distance(name, logger); };
+  const auto nearest = std::ranges::min_element(loggers, {}, distance);
+  return distance(*nearest) <= kMostTypingErrors ? *nearest : "";
+}
+
+std::vector<std::string> all_loggers() {
+  std::vector<std::string> loggers = {"console", "file", "tensorboard"};
+  loggers.insert(loggers.end(), tracker::kTrackers.begin(), tracker::kTrackers.end());
+  return loggers;
+}
+
+void check_logger(const std::string& name) {
+  if (is_logger(name)) return;
+  const std::vector<std::string> loggers = all_loggers();
+  const std::string nearest = nearest_logger(name, loggers);
+  throw InputError(fmt::format("trainer.logger has '{}'; {}use {}", name,
+                               nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest),
+                               fmt::join(loggers, ", ")));
+}
+
+}  // namespace
+
+bool is_logger(const std::string& name) {
+  const std::vector<std::string> loggers = all_loggers();
+  return std::ranges::find(loggers, name) != loggers.end();
+}
 
 void RunControlOptions::check() const {
   TLT_CHECK_INPUT(!experiment_name.empty() && experiment_name.find('/') == std::string::npos,
@@ -15,12 +50,7 @@ void RunControlOptions::check() const {
                   "max_ckpt_to_keep must not be negative");
   TLT_CHECK_INPUT(resume_mode == "auto" || resume_mode == "disable", "trainer.resume_mode is '",
                   resume_mode, "'; use auto or disable");
-  constexpr std::array<std::string_view, 3> kLoggers = {"console", "file", "tensorboard"};
-  for (const std::string& name : logger)
-    TLT_CHECK_INPUT(
-        std::find(kLoggers.begin(), kLoggers.end(), name) != kLoggers.end(), "trainer.logger has '",
-        name,
-        "'; use console, file and tensorboard (a W&B run can be made from the TensorBoard files)");
+  for (const std::string& name : logger) check_logger(name);
   TLT_CHECK_INPUT(timeout_seconds > 0, "trainer.timeout_seconds must be positive");
   TLT_CHECK_INPUT(on_worker_loss == "continue" || on_worker_loss == "stop",
                   "trainer.on_worker_loss is '", on_worker_loss, "'; use continue or stop");

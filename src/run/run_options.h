@@ -113,6 +113,9 @@ struct RolloutOptions {
   }
 };
 
+// Whether trainer.logger may have this name.
+bool is_logger(const std::string& name);
+
 struct RunControlOptions {
   std::string project_name = "tlt";
   std::string experiment_name = "run";
@@ -153,7 +156,8 @@ struct RunControlOptions {
     v(max_ckpt_to_keep, "max_ckpt_to_keep", Affects::kPlace,
       "Checkpoints to keep, the newest; 0: all.");
     v(logger, "logger", Affects::kPlace,
-      "Where metrics go: console, file (metrics.jsonl), tensorboard.");
+      "Where metrics go: console, file (metrics.jsonl), tensorboard, and trackers with a Python "
+      "package: wandb, mlflow, swanlab, trackio (docs/trackers.md).");
     v(dump_rollouts, "dump_rollouts", Affects::kPlace, "Write each step's responses to rollouts/.");
     v(device, "device", Affects::kPlace, "cpu; cuda is refused until a GPU has passed the tests.");
     v(threads, "threads", Affects::kSpeed, "Threads of a worker; 0: its share of the cores.");

@@ -30,9 +30,31 @@ TEST(RunOptionsTest, RecipesAreValid) {
   }
 }
 
+TEST(RunOptionsTest, UnknownLoggerNamesTheNearest) {
+  const auto complaint_of = [](const std::string& logger) -> std::string {
+    RunControlOptions options;
+    options.logger = {"console", logger};
+    try {
+      options.check();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(complaint_of("wandbb"),
+            "trainer.logger has 'wandbb'; did you mean wandb? use console, file, tensorboard, "
+            "wandb, mlflow, swanlab, trackio");
+  EXPECT_EQ(complaint_of("comet"),
+            "trainer.logger has 'comet'; use console, file, tensorboard, wandb, mlflow, swanlab, "
+            "trackio");
+  for (const char* name :
+       {"console", "file", "tensorboard", "wandb", "mlflow", "swanlab", "trackio"})
+    EXPECT_EQ(complaint_of(name), "");
+}
+
 TEST(RunOptionsTest, RefusesInvalidValues) {
   for (const char* override :
-       {"rollout.n=0", "trainer.resume_mode=sometimes", "trainer.logger=wandb",
+       {"rollout.n=0", "trainer.resume_mode=sometimes", "trainer.logger=clearml",
         "model.dtype=float16", "trainer.experiment_name=a/b", "actor.ppo_mini_batch_size=99",
         "algorithm.adv_estimator=gae", "actor.optim.lr=-1", "rollout.temperature=-1"}) {
     RunOptions options;

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tracker/trackers.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/sentence.h"
+#include "base/utf8.h"
+
+namespace tlt::tracker {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxIdsBytes = 1 << 20;
+// After that the run begins and its metrics wait.
+constexpr std::chrono::seconds kStartTime(60);
+constexpr std::chrono::seconds kFinishTime(60);
+// An interrupted run may be killed soon; the checkpoint is written before.
+constexpr std::chrono::seconds kInterruptedFinishTime(10);
+constexpr std::chrono::seconds kFailedFinishTime(5);
+
+// What to type when a package does not start.
+std::string_view remedy(const std::string& package) {
+  if (package == "wandb") return "type `wandb login`, or set WANDB_MODE=offline";
+  if (package == "swanlab") return "type `swanlab login`, or set SWANLAB_MODE=offline";
+  if (package == "mlflow")
+    return "set MLFLOW_TRACKING_URI to your server or to sqlite:///mlflow.db";
+  return "correct that";
+}
+
+Json read_ids(const std::string& path) {
+  if (!std::filesystem::exists(path)) return Json::object();
+  Json ids = Json::parse(read_file(path, kMaxIdsBytes), nullptr, /*allow_exceptions=*/false);
+  const auto is_entry = [](const Json& entry) {
+    return entry.is_object() && entry.contains("id") && entry["id"].is_string();
+  };
+  if (ids.is_object() && std::ranges::all_of(ids, is_entry)) return ids;
+  log_warning("{} is damaged; the trackers begin new runs", path);
+  return Json::object();
+}
+
+std::string id_of(const Json& ids, const std::string& package) {
+  return ids.contains(package) ? ids[package]["id"].get<std::string>() : "";
+}
+
+Json cell_of(const Json& value) {
+  if (!value.is_string()) return value;
+  const auto& text = value.get_ref<const std::string&>();
+  std::string shown;
+  const bool is_cut = text.size() > kMaxCellBytes;
+  append_lossy(shown, std::string_view(text).substr(0, kMaxCellBytes), /*is_last=*/!is_cut);
+  return is_cut ? shown + "…" : shown;
+}
+
+}  // namespace
+
+bool is_tracker(std::string_view logger) {
+  return std::ranges::find(kTrackers, logger) != kTrackers.end();
+}
+
+void Trackers::check(const std::vector<std::string>& loggers) {
+  for (const std::string& logger : loggers)
+    if (is_tracker(logger)) Tracker::check(logger);
+}
+
+Trackers::Trackers(const TrackedRun& run) : ids_path_(run.folder + "/trackers.json") {
+  if (std::ranges::none_of(run.loggers, is_tracker)) return;
+  ids_ = read_ids(ids_path_);
+  for (const std::string_view package : kTrackers) {  // each once
+    if (std::ranges::find(run.loggers, package) == run.loggers.end()) continue;
+    const std::string name(package);
+    trackers_.push_back(std::make_unique<Tracker>(name,
+                                                  Json{{"project", run.project},
+                                                       {"name", run.name},
+                                                       {"id", id_of(ids_, name)},
+                                                       {"config", run.config}},
+                                                  run.limits));
+  }
+  for (const auto& tracker : trackers_)
+    await_start(*tracker, /*is_new=*/!ids_.contains(tracker->package()));
+  save_ids();
+}
+
+Trackers::~Trackers() { finish_within(/*exit_code=*/1, kFailedFinishTime); }
+
+void Trackers::await_start(Tracker& tracker, bool is_new) {
+  const std::string& package = tracker.package();
+  switch (tracker.wait_for_start(kStartTime)) {
+    case Tracker::State::kRunning:
+      log_info("{}: {}{}", package, is_new ? "" : "continues ", one_sentence(tracker.where()));
+      break;
+    case Tracker::State::kStarting:
+      log_warning("{} has not started within {} seconds; the run begins, and its metrics wait",
+                  package, kStartTime.count());
+      break;
+    case Tracker::State::kOff:
+      TLT_CHECK_INPUT(!is_new, "trainer.logger has ", package, ", which ", tracker.fault(), "; ",
+                      remedy(package), ", or leave ", package, " out of trainer.logger");
+      log_warning("{} {}; the run continues without it, and its folder has all metrics", package,
+                  tracker.fault());
+  }
+}
+
+void Trackers::log(int64_t step, const Metrics& metrics) {
+  if (trackers_.empty()) return;
+  save_ids();
+  send("{\"log\":" + metrics.to_json(step) + "}");
+}
+
+void Trackers::log_table(const Table& table) {
+  Json rows = Json::array();
+  for (const auto& row : table.rows) {
+    Json cells = Json::array();
+    for (const Json& cell : row) cells.push_back(cell_of(cell));
+    rows.push_back(std::move(cells));
+  }
+  send(Json{{"table",
+             {{"name", table.name},
+              {"step", table.step},
+              {"columns", table.columns},
+              {"rows", std::move(rows)}}}}
+           .dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void Trackers::finish(int exit_code) {
+  finish_within(exit_code, exit_code == 0 ? kFinishTime : kInterruptedFinishTime);
+}
+
+void Trackers::send(const std::string& line) {
+  for (const auto& tracker : trackers_) tracker->send(line);
+}
+
+// Also of trackers that have started late.
+void Trackers::save_ids() {
+  const Json before = ids_;
+  for (const auto& tracker : trackers_)
+    if (const std::string id = tracker->id(); !id.empty())
+      ids_[tracker->package()] = {{"id", id}, {"where", tracker->where()}};
+  if (ids_ != before) write_file_atomic(ids_path_, ids_.dump(1) + "\n");
+}
+
+void Trackers::finish_within(int exit_code, std::chrono::milliseconds time) {
+  const auto deadline = Tracker::Clock::now() + time;
+  for (const auto& tracker : trackers_) tracker->finish(exit_code);
+  for (const auto& tracker : trackers_) tracker->wait_for_end(deadline);
+  trackers_.clear();
+}
+
+}  // namespace tlt::tracker
