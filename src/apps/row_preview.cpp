@@ -35,7 +35,7 @@ void print_roles(const Json& row, const data::DataOptions& options) {
   const bool is_example = is_conversation || !response.empty();
   fmt::print("{}\n", is_example ? "tlt sft reads" : "tlt train reads");
   if (is_conversation && response.empty())
-    return print_role("conversation", data::conversation_field(row, options));
+    return print_role("conversation", data::conversation_field(row));
   const bool has_prompt = data::find_field(row, options.prompt_key) != nullptr;
   print_role("prompt", options.prompt_template.empty()
                            ? or_none(has_prompt ? options.prompt_key : "", "data.prompt_key")

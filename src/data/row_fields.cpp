@@ -71,8 +71,8 @@ const Json& require_prompt(const Json& row, const DataOptions& options, const st
   TLT_CHECK_INPUT(!has_none || !row.contains("instruction") || !row.contains("output"), place,
                   ": an Alpaca row; set data.prompt_template=\"{instruction}\\n{input}\" and "
                   "data.response_key=output");
-  TLT_CHECK_INPUT(!has_none || conversation_field(row, options).empty(), place,
-                  ": a conversation under \"", conversation_field(row, options),
+  TLT_CHECK_INPUT(!has_none || conversation_field(row).empty(), place, ": a conversation under \"",
+                  conversation_field(row),
                   "\", as tlt sft and tlt draft read it, and no prompt; set data.prompt_key");
   return require_field(row, options.prompt_key, place, "data.prompt_key");
 }
@@ -81,7 +81,7 @@ std::string response_field(const Json& row, const DataOptions& options) {
   return field_of(row, options.response_key, DataOptions().response_key, kResponses);
 }
 
-std::string conversation_field(const Json& row, const DataOptions& options) {
+std::string conversation_field(const Json& row) {
   return field_of(row, kMessages, kMessages, kConversations);
 }
 
@@ -93,7 +93,7 @@ Json conversation_of(const Json& row, const DataOptions& options, const std::str
     for (const Json& message : *find_field(row, response)) messages.push_back(message);
     return messages;
   }
-  const std::string field = conversation_field(row, options);
+  const std::string field = conversation_field(row);
   if (!response.empty() || field.empty()) return messages;
   const Json& conversation = *find_field(row, field);
   if (!conversation.is_array()) return conversation;  // check_messages() reports what it is

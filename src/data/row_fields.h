@@ -31,7 +31,7 @@ const nlohmann::ordered_json& require_prompt(const nlohmann::ordered_json& row,
 
 // Field with the response or the conversation to imitate; empty: none.
 std::string response_field(const nlohmann::ordered_json& row, const DataOptions& options);
-std::string conversation_field(const nlohmann::ordered_json& row, const DataOptions& options);
+std::string conversation_field(const nlohmann::ordered_json& row);
 
 // The messages of conversation_field() or, if both are lists, those of the prompt and the response;
 // null: neither exists. InputError: malformed ShareGPT messages.
