@@ -62,7 +62,7 @@ class Wheel:
             f"{info}/WHEEL",
             f"Wheel-Version: 1.0\nGenerator: tlt\nRoot-Is-Purelib: {kind}\nTag: {self.tag}\n",
         )
-        self.add(f"{info}/licenses/LICENSE", HERE / "LICENSE")
+        self.add(f"{info}/licenses/LICENSE", HERE.parent / "LICENSE")
         if scripts:
             self.add(f"{info}/entry_points.txt", scripts)
         self.record.append(f"{info}/RECORD,,")

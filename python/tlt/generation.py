@@ -23,7 +23,8 @@ class Server:
         with tlt.Server("models/demo") as client:
             print(client.completions("7,6,3:60<think>", seed=1)["choices"][0]["text"])
 
-    `flags` are those of `tlt serve`, such as ["--drafter", "runs/demo"]. The server ends with the block, and also when
+    `flags` are those of `tlt serve`, such as ["--drafter", "runs/demo"]; `timeout` is that of the client, and of the
+    server's start. The server ends with the block, and also when
     this Python is killed.
     """
 
@@ -35,7 +36,7 @@ class Server:
     def __enter__(self) -> Client:
         self._process = Process(self._words)
         try:
-            for line in self._process.lines():
+            for line in self._process.lines(self._timeout):
                 found = re.search(r"(http://\S+)/v1 has the model ", line)
                 if found:
                     return Client(found.group(1), timeout=self._timeout)

@@ -78,10 +78,13 @@ class Process:
         except OSError:
             pass
 
-    def lines(self) -> Iterator[str]:
-        """New lines of the log until the program ends. One caller at a time."""
+    def lines(self, timeout: Optional[float] = None) -> Iterator[str]:
+        """New lines of the log until the program ends. One caller at a time. TltError: none for `timeout` seconds."""
         while True:
-            line = self._lines.get()
+            try:
+                line = self._lines.get(timeout=timeout)
+            except queue.Empty:
+                raise TltError(f"{self.command} printed nothing for {timeout:g} seconds") from None
             if line is None:
                 self._lines.put(None)
                 return

@@ -61,7 +61,8 @@ class DocsTest(PythonCase):
         self.assertEqual(len(examples), 4)
         short = '"data.train_batch_size": 2, "data.max_response_length": 32, "data.val_files": []'
         examples[0] = examples[0].replace('"rollout.n": 4', '"rollout.n": 4, ' + short)
-        program = "\n".join(examples)
+        hang = "import faulthandler; faulthandler.dump_traceback_later(250, exit=True)"  # names the line
+        program = "\n".join([hang, *examples])
         log = run(sys.executable, "-c", program, env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
         self.assertIn("runs/demo", log)
         self.assertIn("400 ", log)
