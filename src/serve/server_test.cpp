@@ -305,7 +305,7 @@ TEST(ServerTest, PrefixCacheChangesNoAnswer) {
   for (const char* drafter : {"", "suffix"}) {
     RunningServer server({}, drafter);
     RunningServer plain([](ServerOptions& options) { options.loop.engine.prefix_cache = false; });
-    const std::string system = "3,5,7,9,11,13,15,17,19,21,23,25,27,29:";
+    const std::string system = "3,5,7,9,11,13,15,17,19,21,23,25,27,29,31,33,35:";
     const auto system_tokens = std::ssize(server.tokenizer().encode(system));
     ASSERT_GT(system_tokens, 32);
     const auto answered = [&](const json& request) {
