@@ -23,6 +23,8 @@ namespace {
 
 std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {
   set_log_rank(launch.rank, launch.world_size);
+  // Before the others meet this worker: the launcher ends them, and exits with this one's code.
+  if (launch.rank == 0) tracker::Trackers::check(options.trainer.logger);
   const bool continues =
       options.trainer.continues_after_loss() && !options.actor.use_distributed_optimizer;
   auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
@@ -39,7 +41,6 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
                      fmt::format("{}TLT_CPU_CAPABILITY = {}\n",
                                  options_digest(collect_options(copy)), ops::cpu_capability()));
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
-  if (launch.rank == 0) tracker::Trackers::check(options.trainer.logger);
   return comm;
 }
 

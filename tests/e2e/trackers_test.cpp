@@ -28,9 +28,9 @@ bool is_installed(const std::string& package) {
 }
 
 std::vector<std::string> tracked_run(const std::filesystem::path& folder, int steps,
-                                     const std::string& loggers) {
+                                     const std::string& loggers, int workers = 1) {
   return tests::small_run(
-      folder, steps, 1,
+      folder, steps, workers,
       {"trainer.logger=" + loggers, "trainer.project_name=tracked", "trainer.experiment_name=a run",
        "trainer.test_freq=2", "data.val_max_samples=12", "trainer.threads=1"});
 }
@@ -154,9 +154,9 @@ class TrackedRunTest : public ::testing::Test {
 
 TEST_F(TrackedRunTest, MissingPackageIsRefusedBeforeTheModelIsLoaded) {
   package_.remove();
-  tests::Variable python("TLT_PYTHON", "/usr/bin/python3");
-  EXPECT_EQ(run(1), 2);
-  EXPECT_THAT(log(), AllOf(HasSubstr("/usr/bin/python3 -m pip install wandb"),
+  const auto command = tracked_run(folder_ / "run", 1, "wandb", /*workers=*/2);
+  EXPECT_EQ(run_program(command, folder_ / "log"), 2);
+  EXPECT_THAT(log(), AllOf(HasSubstr(" -m pip install wandb"), HasSubstr("TLT_PYTHON"),
                            HasSubstr("has no package wandb")));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
@@ -185,9 +185,9 @@ TEST_F(TrackedRunTest, ProcessOfTheTrackerEndsWithAKilledRun) {
   const pid_t pid = package_.wait_for_pid();
   ASSERT_GT(pid, 0) << log();
   program.kill_all();
-  for (int i = 0; i < 60000 && kill(pid, 0) == 0; ++i)
+  for (int i = 0; i < 60000 && package_.is_running(pid); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_NE(kill(pid, 0), 0);
+  EXPECT_FALSE(package_.is_running(pid));
 }
 
 }  // namespace

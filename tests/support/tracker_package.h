@@ -11,7 +11,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -144,7 +146,14 @@ class TrackerPackage {
 
   std::string folder() const { return folder_.path(); }
   void set_fault(const std::string& fault) { write_file_atomic(folder() + "/fault", fault); }
-  void remove() { std::filesystem::remove(file_); }
+  // From then on there is no such package, whatever python3 has installed.
+  void remove() {
+    std::filesystem::remove(file_);
+    const std::string bare = folder() + "/bare_python";
+    write_file_atomic(bare, "#!/bin/sh\nexec python3 -S \"$@\"\n");
+    std::filesystem::permissions(bare, std::filesystem::perms::owner_all);
+    python_.emplace("TLT_PYTHON", bare);
+  }
   void clear() { std::filesystem::remove(folder() + "/calls"); }
 
   std::vector<nlohmann::ordered_json> calls() const {
@@ -169,6 +178,13 @@ class TrackerPackage {
     return steps;
   }
 
+  // Whether the process has not ended; false for one that its parent has not waited for.
+  static bool is_running(int pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string stat;
+    std::getline(file, stat);
+    return !stat.empty() && stat.find(") Z ") == stat.npos;
+  }
   // The process of a package that hangs.
   int wait_for_pid() const {
     const std::string path = folder() + "/pid";
@@ -181,6 +197,7 @@ class TrackerPackage {
   TestFolder folder_;
   std::string file_;
   Variable path_;
+  std::optional<Variable> python_;
 };
 
 }  // namespace tlt::tests
