@@ -55,6 +55,8 @@ void RlLoop::summarize_run() {
 }
 
 std::optional<Replay> RlLoop::replay_responses() {
+  // Without its environment a prompt is not the beginning of a turn.
+  if (options_.environment.is_on()) return std::nullopt;
   if (!rollouts_.speculates() || options_.trainer.replay_responses == 0) return std::nullopt;
   const double budget = std::min(kMostSpeedupSeconds, kSpeedupShare * run_.seconds());
   const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
