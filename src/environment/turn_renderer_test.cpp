@@ -64,13 +64,16 @@ const Json kTool = {{"role", "tool"}, {"content", "ok"}};
 
 TEST_F(TurnRendererTest, PiecesAreTheWholeConversation) {
   const TurnRenderer turns = renderer(kTurns);
-  const std::string opening = text(turns.open({.messages = {kUser}}, {kTool}, "x"));
+  const std::string opening =
+      text(turns.open({.messages = Json::array({kUser})}, Json::array({kTool}), "x"));
   EXPECT_EQ(opening, "<tool>ok<end>\n<assistant>");
   // The turn was sampled with its stop token, so only the rest of the template's closing follows.
-  EXPECT_EQ(text(turns.observe({.messages = {kUser, kAnswer}}, {kTool, kUser}, 300, "x")),
+  EXPECT_EQ(text(turns.observe({.messages = Json::array({kUser, kAnswer})},
+                               Json::array({kTool, kUser}), 300, "x")),
             "\n<tool>ok<end>\n<user>1+1<end>\n<assistant>");
   // A turn that ended at a stop string gets the stop token too.
-  EXPECT_EQ(text(turns.observe({.messages = {kUser, kAnswer}}, {kTool}, '2', "x")),
+  EXPECT_EQ(text(turns.observe({.messages = Json::array({kUser, kAnswer})}, Json::array({kTool}),
+                               '2', "x")),
             "<end>\n<tool>ok<end>\n<assistant>");
 }
 
@@ -105,9 +108,12 @@ TEST_F(TurnRendererTest, MessageThatMakesTheTemplateUnstableIsRefused) {
       "{%- for m in messages %}{%- if m.role != 'assistant' or user < 2 %}{{- m.content }}"
       "{%- endif %}{%- endfor %}";
   const TurnRenderer turns = renderer(forgets);
-  EXPECT_EQ(text(turns.observe({.messages = {kUser, kAnswer}}, {kTool}, '2', "x")), "ok");
+  EXPECT_EQ(text(turns.observe({.messages = Json::array({kUser, kAnswer})}, Json::array({kTool}),
+                               '2', "x")),
+            "ok");
   EXPECT_THAT(thrown_message<InputError>([&] {
-                turns.observe({.messages = {kUser, kAnswer}}, {kUser}, '2', "turn 1");
+                turns.observe({.messages = Json::array({kUser, kAnswer})}, Json::array({kUser}),
+                              '2', "turn 1");
               }),
               AllOf(HasSubstr("turn 1"), HasSubstr("role user")));
 }
