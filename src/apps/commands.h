@@ -20,6 +20,7 @@ int run_chat(const cli::Arguments& arguments);
 int run_serve(const cli::Arguments& arguments);
 int run_score(const cli::Arguments& arguments);
 int run_reward(const cli::Arguments& arguments);
+int run_environment(const cli::Arguments& arguments);
 int run_tokenize(const cli::Arguments& arguments);
 int run_data(const cli::Arguments& arguments);
 int run_import(const cli::Arguments& arguments);

@@ -42,6 +42,8 @@ constexpr cli::Command kCommands[] = {
     {"serve", "An HTTP server with the protocol of OpenAI's API.", run_serve},
     {"score", "Log-probabilities of given tokens or strings.", run_score},
     {"reward", "Scores of given responses with the reward of a recipe.", run_reward},
+    {"environment", "An embedded multi-turn environment, on standard input and output.",
+     run_environment},
     {"tokenize", "Text to tokens and back.", run_tokenize},
     {"data", "Columns of a data file, and its prompts as the model gets them.", run_data},
     {"import", "A recipe from a configuration of verl or FastRL.", run_import},

@@ -49,6 +49,8 @@ struct DataOptions {
   std::vector<std::string> loss_weights;
   // No option: the time that chat templates print (base/local_time.h); empty: that of loading.
   std::string template_time;
+  // No option: false where an environment writes the beginning of the assistant's turn (environment/).
+  bool opens_turn = true;
 
   // NOLINTNEXTLINE(readability-function-size): a list.
   void visit(auto& v) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -24,7 +25,7 @@ std::string packed(const Prompt& prompt, const std::string& file) {
   const Json record = Json::array(
       {prompt.id, Json::binary({tokens, tokens + prompt.tokens.size() * sizeof(int32_t)}),
        prompt.text, prompt.data_source, prompt.ground_truth, prompt.messages, prompt.extra_info,
-       prompt.place.substr(file.size())});
+       prompt.place.substr(file.size()), prompt.tools});
   std::string bytes;
   Json::to_cbor(record, bytes);
   return bytes;
@@ -38,6 +39,7 @@ Prompt unpacked(const std::string& bytes, const std::string& file) {
                 .data_source = std::move(record[3].get_ref<std::string&>()),
                 .ground_truth = std::move(record[4].get_ref<std::string&>()),
                 .messages = std::move(record[5]),
+                .tools = std::move(record[8]),
                 .extra_info = std::move(record[6]),
                 .place = file + record[7].get_ref<const std::string&>()};
   const Json::binary_t& tokens = record[1].get_binary();
@@ -66,7 +68,9 @@ class MadeProblems final : public Source<Prompt> {
         tokenizer_(std::move(tokenizer)),
         data_source_(options.data_source.empty() ? kCountdownDataSource : options.data_source),
         max_prompt_length_(options.max_prompt_length),
-        first_id_(first_id) {}
+        first_id_(first_id) {
+    if (!options.opens_turn) renderer_.emplace(options, tokenizer_);
+  }
 
   int64_t size() const override { return source_.size; }
 
@@ -78,8 +82,14 @@ class MadeProblems final : public Source<Prompt> {
                   .data_source = data_source_,
                   .ground_truth = problem.ground_truth(),
                   .messages = {},
+                  .tools = {},
                   .extra_info = Json::object(),
                   .place = name_ + ": problem " + std::to_string(index + 1)};
+    if (renderer_) {
+      prompt.messages = user_message(prompt.text);
+      prompt.text = renderer_->conversation({.messages = prompt.messages}, prompt.place);
+      prompt.tokens = tokenizer_.encode(prompt.text);
+    }
     TLT_CHECK_INPUT(std::ssize(prompt.tokens) <= max_prompt_length_, "the prompt ", prompt.text,
                     " has ", prompt.tokens.size(),
                     " tokens; raise data.max_prompt_length=", max_prompt_length_);
@@ -92,6 +102,7 @@ class MadeProblems final : public Source<Prompt> {
   const tokenizer::Tokenizer tokenizer_;
   const std::string data_source_;
   const int64_t max_prompt_length_, first_id_;
+  std::optional<PromptRenderer> renderer_;  // of conversations; none: a prompt is a text
 };
 
 // Reads the files in order and counts rows.
@@ -136,7 +147,9 @@ class DatasetLoader {
                   .text = renderer_.text(row, place),
                   .data_source = {},
                   .ground_truth = ground_truth_of(row, options_, place, required_.ground_truth),
-                  .messages = prompt_messages(row, options_),
+                  .messages = options_.opens_turn ? prompt_messages(row, options_)
+                                                  : renderer_.messages(row, place),
+                  .tools = options_.opens_turn ? Json() : renderer_.tools(row, place),
                   .extra_info = extra_info_of(row, options_),
                   .place = place};
     prompt.data_source = data_source_of(row, options_, place, required_.data_source);

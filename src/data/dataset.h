@@ -34,6 +34,7 @@ struct Prompt {
   std::string data_source;          // empty: the row has none
   std::string ground_truth;         // empty: the row has none
   nlohmann::ordered_json messages;  // of a conversational prompt; null: the prompt is a text
+  nlohmann::ordered_json tools;     // of the chat template; null: none
   nlohmann::ordered_json extra_info;
   std::string place;  // for messages: the file and the row
 };

@@ -41,11 +41,11 @@ void cut(std::vector<int32_t>& tokens, int64_t limit, const std::string& where) 
   tokens.erase(tokens.begin() + kept_in_front, tokens.begin() + kept_in_front + surplus);
 }
 
+}  // namespace
+
 Json user_message(const std::string& text) {
   return Json::array({{{"role", "user"}, {"content", text}}});
 }
-
-}  // namespace
 
 PromptRenderer::PromptRenderer(const DataOptions& options, tokenizer::Tokenizer tokenizer)
     : options_(options),
@@ -78,22 +78,44 @@ PromptRenderer::PromptRenderer(const DataOptions& options, tokenizer::Tokenizer 
 
 std::string PromptRenderer::text(const nlohmann::ordered_json& row,
                                  const std::string& place) const {
-  Json messages;
-  const bool wraps_text = options_.chat_template != "none" && options_.chat_template != "auto";
-  if (template_) {
-    std::string text = template_->render(row, place);
-    if (!wraps_text) return text;
-    messages = user_message(text);
-  } else {
-    const auto& prompt = require_prompt(row, options_, place);
-    if (prompt.is_string() && !wraps_text) return prompt.get<std::string>();
-    messages = prompt.is_string() ? user_message(prompt.get<std::string>()) : Json(prompt);
-  }
-  chat_template::check_messages(messages, place);
+  Json prompt = prompt_of(row, place);
+  if (prompt.is_string() && !wraps_text() && options_.opens_turn) return prompt.get<std::string>();
+  Json list = to_messages(std::move(prompt), place);
+  chat_template::check_messages(list, place);
   const chat_template::ChatTemplate& chat_template = require_chat_template(place);
-  chat_template::Chat chat = chat_of(row, std::move(messages), place);
-  chat.add_generation_prompt = true;
+  chat_template::Chat chat = chat_of(row, std::move(list), place);
+  chat.add_generation_prompt = options_.opens_turn;
   return chat_template.render(chat, place).text;
+}
+
+bool PromptRenderer::wraps_text() const {
+  return options_.chat_template != "none" && options_.chat_template != "auto";
+}
+
+Json PromptRenderer::prompt_of(const Json& row, const std::string& place) const {
+  return template_ ? Json(template_->render(row, place))
+                   : Json(require_prompt(row, options_, place));
+}
+
+Json PromptRenderer::messages(const Json& row, const std::string& place) const {
+  return to_messages(prompt_of(row, place), place);
+}
+
+Json PromptRenderer::to_messages(Json prompt, const std::string& place) const {
+  if (!prompt.is_string()) return prompt;
+  TLT_CHECK_INPUT(wraps_text(), place,
+                  ": the prompt is a text, and an environment needs a conversation; set "
+                  "data.chat_template=model to make it a user message");
+  return user_message(prompt.get<std::string>());
+}
+
+Json PromptRenderer::tools(const Json& row, const std::string& place) const {
+  return chat_of(row, Json::array(), place).tools;
+}
+
+std::string PromptRenderer::conversation(chat_template::Chat chat, const std::string& place) const {
+  chat.variables = variables_;
+  return require_chat_template(place).render(chat, place).text;
 }
 
 const chat_template::ChatTemplate& PromptRenderer::require_chat_template(

@@ -18,6 +18,9 @@
 
 namespace tlt::data {
 
+// A conversation of one message.
+nlohmann::ordered_json user_message(const std::string& text);
+
 class PromptRenderer {
  public:
   // InputError: data.chat_template names a template that cannot be used.
@@ -26,6 +29,16 @@ class PromptRenderer {
   // By data.prompt_key, prompt_template and chat_template; messages are followed by the beginning
   // of the assistant's turn.
   std::string text(const nlohmann::ordered_json& row, const std::string& place) const;
+
+  // The row's prompt as messages, and its tools (null: none), for a conversation that goes on.
+  // InputError: the prompt is a text that the chat template is not applied to.
+  nlohmann::ordered_json messages(const nlohmann::ordered_json& row,
+                                  const std::string& place) const;
+  nlohmann::ordered_json tools(const nlohmann::ordered_json& row, const std::string& place) const;
+  // Renders messages and tools of a chat with data.apply_chat_template_kwargs.
+  std::string conversation(chat_template::Chat chat, const std::string& place) const;
+  // InputError, beginning with the place: there is no chat template.
+  const chat_template::ChatTemplate& require_chat_template(const std::string& place) const;
 
   // The tokens of a text, truncated by data.truncation if there are more than max_prompt_length. No
   // begin-of-sequence token is added to a template's output, which has its own. nullopt: too long,
@@ -42,7 +55,10 @@ class PromptRenderer {
                                                           const std::string& place) const;
 
  private:
-  const chat_template::ChatTemplate& require_chat_template(const std::string& place) const;
+  nlohmann::ordered_json prompt_of(const nlohmann::ordered_json& row,
+                                   const std::string& place) const;
+  nlohmann::ordered_json to_messages(nlohmann::ordered_json prompt, const std::string& place) const;
+  bool wraps_text() const;  // whether a prompt that is a text becomes a user message
   chat_template::Chat chat_of(const nlohmann::ordered_json& row, nlohmann::ordered_json messages,
                               const std::string& place) const;
 

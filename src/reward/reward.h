@@ -92,6 +92,13 @@ struct RewardOptions {
   void check() const;
 };
 
+// What a multi-turn environment says about an episode (environment/environment_pool.h).
+struct EpisodeOutcome {
+  double reward = 0;                     // sum over its turns
+  std::map<std::string, double> extras;  // further columns of the rollout dump
+  std::string fault;                     // why the episode failed; empty: it did not
+};
+
 // A response and what is known about its prompt. Borrows everything.
 struct RewardInput {
   std::string_view data_source = {};                   // for "auto" in reward.functions
@@ -104,7 +111,8 @@ struct RewardInput {
   std::span<const int32_t> response_ids = {};          // the response's tokens; may be unknown
   bool truncated = false;                              // finish reason "length"
   int64_t response_tokens = 0;
-  int64_t max_response_tokens = 0;  // 0: unknown
+  int64_t max_response_tokens = 0;          // 0: unknown
+  const EpisodeOutcome* episode = nullptr;  // null: no environment
 };
 
 struct RewardResult {

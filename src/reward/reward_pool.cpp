@@ -56,7 +56,8 @@ RewardInput RewardJob::input() const {
           .response_ids = response_ids,
           .truncated = truncated,
           .response_tokens = response_tokens,
-          .max_response_tokens = max_response_tokens};
+          .max_response_tokens = max_response_tokens,
+          .episode = episode.get()};
 }
 
 // The state that the pool and its threads share. The threads are detached and hold it too, so a

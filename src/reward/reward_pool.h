@@ -45,6 +45,7 @@ struct RewardJob {
   bool truncated = false;
   int64_t response_tokens = 0;
   int64_t max_response_tokens = 0;
+  std::shared_ptr<const EpisodeOutcome> episode = {};
 
   RewardInput input() const;
 };

@@ -25,10 +25,12 @@ std::vector<double> token_rewards(const run::AlgorithmOptions& options, double s
                 sample.reference_logprobs.size() == rewards.size(),
             "sample ", sample.id, " has no reference logprobs");
   const train::KlType type = train::parse_kl_type(options.kl_penalty, "algorithm.kl_penalty");
-  for (size_t t = 0; t < rewards.size(); ++t)
+  for (size_t t = 0; t < rewards.size(); ++t) {
+    if (sample.weight(static_cast<int64_t>(t)) == 0) continue;  // not sampled
     rewards[t] -=
         options.kl_ctrl.kl_coef *
         train::estimate_kl(type, sample.rollout_logprobs[t], sample.reference_logprobs[t]).value;
+  }
   return rewards;
 }
 
@@ -99,7 +101,9 @@ std::vector<double> group_advantages(const run::AlgorithmOptions& options,
   if (options.adv_estimator == "opo") {
     double tokens = 0, weighted = 0;
     for (size_t i = 0; i < rewards.size(); ++i) {
-      const auto length = static_cast<double>(samples[i].response_size());
+      double length = 0;
+      for (int64_t t = 0; t < samples[i].response_size(); ++t)
+        length += samples[i].weight(t) > 0 ? 1 : 0;
       tokens += length;
       weighted += length * rewards[i];
     }
@@ -121,16 +125,22 @@ std::vector<double> returns_of(std::vector<double> rewards) {
   return rewards;
 }
 
-void whiten(TokenValues& values) {
+// Tokens of weight 0 do not count.
+void whiten(std::span<const train::TrainSample> samples, TokenValues& values) {
   double count = 0, sum = 0, squares = 0;
-  for (const auto& tokens : values) {
-    count += static_cast<double>(tokens.size());
-    sum += sum_of(tokens);
+  const auto visit = [&](size_t i, auto&& see) {
+    for (size_t t = 0; t < values[i].size(); ++t)
+      if (samples[i].weight(static_cast<int64_t>(t)) > 0) see(values[i][t]);
+  };
+  for (size_t i = 0; i < values.size(); ++i) {
+    double own = 0;
+    visit(i, [&](double value) { ++count, own += value; });
+    sum += own;
   }
   if (count < 2) return;
   const double mean = sum / count;
-  for (const auto& tokens : values)
-    for (const double value : tokens) squares += (value - mean) * (value - mean);
+  for (size_t i = 0; i < values.size(); ++i)
+    visit(i, [&](double value) { squares += (value - mean) * (value - mean); });
   const double scale = 1 / std::sqrt(squares / (count - 1) + 1e-8);
   for (auto& tokens : values)
     for (double& value : tokens) value = (value - mean) * scale;
@@ -167,7 +177,7 @@ std::vector<double> add_advantages(const run::AlgorithmOptions& options,
     for (auto& tokens : values)
       for (double& value : tokens) value *= alpha;
   }
-  if (options.adv_estimator.starts_with("reinforce_plus_plus")) whiten(values);
+  if (options.adv_estimator.starts_with("reinforce_plus_plus")) whiten(samples, values);
   for (size_t i = 0; i < samples.size(); ++i)
     samples[i].advantages.assign(values[i].begin(), values[i].end());
   return rewards;

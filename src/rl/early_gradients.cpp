@@ -17,6 +17,11 @@ train::TrainSample make_sample(std::span<const int32_t> prompt, const run::Rollo
   sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());
   sample.response_begin = static_cast<int32_t>(prompt.size());
   sample.rollout_logprobs = response.logprobs;
+  if (!response.observed.empty()) {
+    sample.weights.resize(response.tokens.size());
+    response.visit_tokens(
+        [&](size_t i, bool is_observed) { sample.weights[i] = is_observed ? 0.0F : 1.0F; });
+  }
   sample.group = rollout.prompt;
   return sample;
 }

@@ -24,7 +24,7 @@ run::RunOptions without_training(run::RunOptions options) {
 
 Evaluation::Evaluation(const run::RunOptions& options, const cluster::Launch& launch)
     : options_(without_training(options)),
-      reward_(start_reward(options_.reward)),
+      reward_(start_reward(options_)),
       context_(options_, launch),
       rows_(load_rows(options_, context_, *reward_, data::Split::kValidation)),
       worker_(options_, launch, context_, rows_, reward_) {

@@ -61,7 +61,7 @@ void Generated::count(std::span<const run::Rollout> group) {
   for (const run::Rollout& rollout : group) {
     ++responses;
     unscored += rollout.fault.empty() ? 0 : 1;
-    tokens += std::ssize(rollout.response.tokens);
+    tokens += rollout.response.sampled_tokens();
     forwards += rollout.response.target_forwards;
     score += rollout.score;
   }

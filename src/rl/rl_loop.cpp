@@ -52,7 +52,7 @@ void check_scored(std::span<const data::Prompt> prompts, std::span<const run::Ro
 
 RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
     : options_((options.check(), options)),
-      reward_(start_reward(options_.reward)),
+      reward_(start_reward(options_)),
       context_(options_, launch),
       prompts_(load_rows(options_, context_, *reward_, data::Split::kTrain)),
       held_out_(load_held_out(options_, context_, *reward_)),

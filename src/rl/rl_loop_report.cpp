@@ -58,7 +58,8 @@ void RlLoop::summarize_run() {
 }
 
 std::optional<Replay> RlLoop::replay_responses() {
-  if (!rollouts_.speculates()) return std::nullopt;
+  // Without its environment a prompt is not the beginning of a turn.
+  if (options_.environment.is_on() || !rollouts_.speculates()) return std::nullopt;
   const double budget = std::min(kMostSpeedupSeconds, kSpeedupShare * run_.seconds());
   const data::Dataset& rows = held_out_ ? *held_out_ : prompts_;
   SamplingPlan plan = training_plan(/*gen_batch=*/0);

@@ -250,12 +250,12 @@ void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tok
 
 void RolloutPhase::take_groups(std::span<const uint32_t> pending,
                                std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  while (groups_.has_migration() || engine_.free_slots() > 0) {
+  while (groups_.has_migration() || engine_.free_slots() > waiting_episodes()) {
     // Beyond its share a worker steals groups only when it is about to become idle: the other one
     // may be late, not slow.
     const rollout::EngineStats stats = engine_.stats();
     if (!groups_.has_migration() && times_.groups >= share_ &&
-        stats.running + stats.waiting >= plan.samples)
+        stats.running + stats.waiting + waiting_episodes() >= plan.samples)
       return;
     const std::optional<int64_t> group = groups_.try_take();
     if (!group) return;
@@ -270,6 +270,7 @@ void RolloutPhase::start_group(uint32_t index, int64_t group, std::span<const da
                                const SamplingPlan& plan) {
   source_of_[index] = group;
   ++times_.groups;
+  if (episodes_) return start_episodes(index, group, prompts[index], plan);
   if (const auto rest = rest_.find(index); rest != rest_.end()) {
     unfinished_[group] = std::ssize(rest->second);
     engine_.resume(group_of(prompts[index], plan), rest->second);
@@ -277,6 +278,19 @@ void RolloutPhase::start_group(uint32_t index, int64_t group, std::span<const da
     unfinished_[group] = plan.samples;
     engine_.submit(group_of(prompts[index], plan));
   }
+}
+
+// The samples that are known already, of a step that was interrupted, are not begun.
+void RolloutPhase::start_episodes(uint32_t index, int64_t group, const data::Prompt& prompt,
+                                  const SamplingPlan& plan) {
+  std::vector<uint32_t> samples;
+  if (const auto rest = rest_.find(index); rest != rest_.end()) {
+    for (const rollout::Response& response : rest->second) samples.push_back(response.sample);
+  } else {
+    for (int64_t i = 0; i < plan.samples; ++i) samples.push_back(static_cast<uint32_t>(i));
+  }
+  unfinished_[group] = std::ssize(samples);
+  episodes_->start(prompt, group_of(prompt, plan), samples);
 }
 
 void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
@@ -308,8 +322,13 @@ void RolloutPhase::migrate_unfinished() {
 // Ends what the engine has, with the tokens so far.
 std::vector<run::Rollout> RolloutPhase::cancel_unfinished() {
   engine_.cancel_all();
+  std::vector<rollout::Response> responses = engine_.take_finished();
   std::vector<run::Rollout> unfinished;
-  for (rollout::Response& response : engine_.take_finished()) {
+  if (episodes_) {
+    episodes_->drop_all();
+    return unfinished;
+  }
+  for (rollout::Response& response : responses) {
     run::Rollout& rollout = unfinished.emplace_back();
     rollout.prompt = index_of_.at(response.prompt_id);
     rollout.response = std::move(response);
@@ -320,7 +339,7 @@ std::vector<run::Rollout> RolloutPhase::cancel_unfinished() {
 // Reports the load to the coordinator when the number of sequences changes, and every
 // kReportInterval steps.
 void RolloutPhase::report_load() {
-  if (!idle_trainer_ || comm_.size() == 1) return;
+  if (!idle_trainer_ || comm_.size() == 1 || episodes_) return;  // none: nothing migrates
   const int64_t below = idle_trainer_->consolidate_below();
   const rollout::EngineStats stats = engine_.stats();
   const int64_t sequences = stats.running + stats.waiting;
@@ -352,16 +371,16 @@ void RolloutPhase::submit_for_score(run::Rollout rollout, const data::Prompt& pr
        .response_ids = response.tokens,
        .truncated = response.finish == rollout::FinishReason::kLength,
        .response_tokens = std::ssize(response.tokens),
-       .max_response_tokens = plan.sampling->max_new_tokens});
+       .max_response_tokens = plan.sampling->max_new_tokens,
+       .episode = rollout.episode ? std::make_shared<const reward::EpisodeOutcome>(*rollout.episode)
+                                  : nullptr});
   mine_.push_back(std::move(rollout));
 }
 
 void RolloutPhase::collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  for (rollout::Response& response : engine_.take_finished()) {
-    const uint32_t index = index_of_.at(response.prompt_id);
-    run::Rollout rollout;
+  for (run::Rollout& rollout : take_finished()) {
+    const uint32_t index = index_of_.at(rollout.response.prompt_id);
     rollout.prompt = index;
-    rollout.response = std::move(response);
     rollout.finish_seconds = since_begin_.seconds();
     submit_for_score(std::move(rollout), prompts[index], plan);
     const int64_t source = source_of_.at(index);
@@ -371,7 +390,23 @@ void RolloutPhase::collect(std::span<const data::Prompt> prompts, const Sampling
   }
 }
 
+std::vector<run::Rollout> RolloutPhase::take_finished() {
+  std::vector<run::Rollout> rollouts;
+  if (episodes_) {
+    for (FinishedEpisode& finished : episodes_->advance()) {
+      run::Rollout& rollout = rollouts.emplace_back();
+      rollout.response = std::move(finished.response);
+      rollout.episode = std::move(finished.outcome);
+    }
+    return rollouts;
+  }
+  for (rollout::Response& response : engine_.take_finished())
+    rollouts.emplace_back().response = std::move(response);
+  return rollouts;
+}
+
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
+  if (waiting_episodes() > 0) return episodes_->wait(kIdleWaitSeconds);
   begin_finished(prompts, plan);
   if (prefers_gradients(plan) && try_early_gradients(plan)) return;
   if (try_training(plan) || try_early_gradients(plan)) return;

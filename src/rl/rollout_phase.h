@@ -17,6 +17,9 @@
 // the phase returns what there is, unfinished responses included (kCancelled), and a later phase
 // that gets these as `known` ends with the same rollouts as an undisturbed one.
 //
+// With an environment a response is an episode (episodes.h). Then sequences do not migrate, an
+// engine that waits for the environment does no idle work, and unfinished episodes are not kept.
+//
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle trainer, timeline.
 // Threading  engine thread only.
 //
@@ -38,6 +41,7 @@
 #include "drafter_training/idle_trainer.h"
 #include "reward/reward_pool.h"
 #include "rl/early_gradients.h"
+#include "rl/episodes.h"
 #include "rl/step_progress.h"
 #include "rollout/engine.h"
 #include "run/rollout.h"
@@ -84,6 +88,8 @@ class RolloutPhase {
                drafter_training::IdleTrainer* idle_trainer = nullptr);
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
+  // Null, the default: no environment.
+  void set_episodes(Episodes* episodes) { episodes_ = episodes; }
   // For the choice between idle work: shares that are known from the steps before.
   void set_shares(double draft_model_share, double trained_share) {
     draft_model_share_ = draft_model_share;
@@ -116,6 +122,8 @@ class RolloutPhase {
                    const SamplingPlan& plan);
   void start_group(uint32_t index, int64_t group, std::span<const data::Prompt> prompts,
                    const SamplingPlan& plan);
+  void start_episodes(uint32_t index, int64_t group, const data::Prompt& prompt,
+                      const SamplingPlan& plan);
   void resume_migrated(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                        int64_t migration);
   void count_decoding(double seconds);
@@ -125,6 +133,8 @@ class RolloutPhase {
   void report_load();
   void submit_for_score(run::Rollout rollout, const data::Prompt& prompt, const SamplingPlan& plan);
   void collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
+  std::vector<run::Rollout> take_finished();
+  int64_t waiting_episodes() const { return episodes_ ? episodes_->waiting() : 0; }
   void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   void share_finished(const SamplingPlan& plan);
   void begin_finished(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
@@ -148,6 +158,7 @@ class RolloutPhase {
   const tokenizer::Tokenizer& tokenizer_;
   drafter_training::IdleTrainer* const idle_trainer_;  // or null
   Timeline* timeline_ = nullptr;
+  Episodes* episodes_ = nullptr;  // or null
 
   double draft_model_share_ = 0, trained_share_ = 0;  // IdleValues
   int64_t phases_ = 0;                                // step number of the group source

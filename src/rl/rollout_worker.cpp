@@ -34,6 +34,22 @@ cluster::ControlOptions control_options(const run::RunOptions& options, bool tra
   return control;
 }
 
+std::unique_ptr<Episodes> make_episodes(const run::RunOptions& options,
+                                        const run::RunContext& context,
+                                        const data::Dataset& prompts, rollout::Engine& engine) {
+  if (!options.environment.is_on()) return nullptr;
+  std::vector<int32_t> stop_tokens;
+  const auto append = [&](const auto& tokens) {
+    stop_tokens.insert(stop_tokens.end(), tokens.begin(), tokens.end());
+  };
+  append(options.rollout.sampling.stop_tokens);
+  if (!options.rollout.sampling.ignore_eos) append(context.model->config().eos_tokens);
+  auto episodes = std::make_unique<Episodes>(options.environment, context.data, context.tokenizer,
+                                             engine, stop_tokens);
+  episodes->check(prompts.prompt(0));
+  return episodes;
+}
+
 // The seconds in which only the last tenth of the responses were unfinished.
 double tail_seconds(std::span<const run::Rollout> rollouts) {
   if (rollouts.empty()) return 0;
@@ -58,10 +74,12 @@ RolloutWorker::RolloutWorker(const run::RunOptions& options, const cluster::Laun
           {.network = draft_network_, .seed = static_cast<uint64_t>(options.trainer.seed)})),
       engine_(*context.model, options.rollout.engine, &response_text_, idle_trainer_.get(),
               speculation_.get()),
+      episodes_(make_episodes(options, context, prompts, engine_)),
       rewards_(std::move(reward), options.reward),
       groups_(cluster::make_group_source(*context.comm, launch,
                                          control_options(options, idle_trainer_ != nullptr))),
       phase_(engine_, rewards_, *groups_, *context.comm, context.tokenizer, idle_trainer_.get()) {
+  phase_.set_episodes(episodes_.get());
   if (speculation_) speculation_report_.emplace(*speculation_);
   context.comm->continue_after_loss([this](int worker) { return groups_->is_silent(worker); });
   if (context.is_first() && context.comm->continues_after_loss()) cluster::let_workers_fail(launch);

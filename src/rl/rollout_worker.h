@@ -1,6 +1,6 @@
 // RolloutWorker: the part of a run that turns prompts into scored responses, on this worker.
 //
-// Owns       engine, speculation, draft model and its idle training, reward pool, group source.
+// Owns       engine, speculation, episodes of an environment, draft model and its idle training, reward pool, group source.
 // Borrows    options, run context, timeline.
 // Not here   which prompts, and what is learned from the responses (rl_loop.h).
 // Threading  engine thread only. All workers call the same functions in the same order.
@@ -92,6 +92,7 @@ class RolloutWorker {
   const std::unique_ptr<rollout::Speculation> speculation_;            // null: off
   std::optional<SpeculationReport> speculation_report_;
   rollout::Engine engine_;
+  const std::unique_ptr<Episodes> episodes_;  // null: no environment
   reward::RewardPool rewards_;
   std::unique_ptr<cluster::GroupSource> groups_;
   RolloutPhase phase_;

@@ -54,6 +54,26 @@ void StepReport::add_rollouts(std::span<const data::Prompt> prompts,
   add_lengths("response_length", rollouts);
   set("response_length/limit", max_tokens);
   metrics_.add_stats("prompt_length", prompt_lengths);
+  add_episodes(rollouts);
+}
+
+void StepReport::add_episodes(std::span<const run::Rollout> rollouts) {
+  if (rollouts.empty() || !rollouts.front().episode) return;
+  double turns = 0, failed = 0, reward = 0, observed = 0;
+  for (const run::Rollout& rollout : rollouts) {
+    const reward::EpisodeOutcome& episode = *rollout.episode;
+    if (const auto found = episode.extras.find("turns"); found != episode.extras.end())
+      turns += found->second;
+    failed += episode.fault.empty() ? 0 : 1;
+    reward += episode.reward;
+    observed += static_cast<double>(std::ssize(rollout.response.tokens) -
+                                    rollout.response.sampled_tokens());
+  }
+  const auto count = static_cast<double>(rollouts.size());
+  set("environment/turns", turns / count);
+  set("environment/failed", failed);
+  set("environment/reward", reward / count);
+  set("environment/observed_tokens", observed / count);
 }
 
 void StepReport::add_generated(const Generated& generated, bool is_filtered) {
@@ -76,7 +96,8 @@ void StepReport::add_advantages(std::span<const double> rewards,
                                 std::span<const train::TrainSample> samples) {
   std::vector<double> advantages;
   for (const train::TrainSample& sample : samples)
-    advantages.insert(advantages.end(), sample.advantages.begin(), sample.advantages.end());
+    for (size_t t = 0; t < sample.advantages.size(); ++t)
+      if (sample.weight(static_cast<int64_t>(t)) > 0) advantages.push_back(sample.advantages[t]);
   metrics_.add_stats("critic/rewards", rewards);
   metrics_.add_stats("critic/advantages", advantages);
 }

@@ -56,6 +56,7 @@ class StepReport {
 
  private:
   void set(std::string_view name, auto value) { metrics_.set(name, static_cast<double>(value)); }
+  void add_episodes(std::span<const run::Rollout> rollouts);
   void add_lengths(const std::string& name, std::span<const run::Rollout> rollouts);
 
   Metrics metrics_;

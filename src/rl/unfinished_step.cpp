@@ -19,7 +19,7 @@ namespace tlt::rl {
 namespace {
 
 constexpr const char* kFile = "/unfinished_step";
-constexpr std::string_view kFirstLine = "tlt unfinished step 1\n";
+constexpr std::string_view kFirstLine = "tlt unfinished step 2\n";
 constexpr int64_t kMaxFileBytes = int64_t{1} << 36;
 // Of the weights, some matrices are hashed: a step changes all of them.
 constexpr size_t kHashedParameters = 8;
@@ -40,6 +40,16 @@ std::string hash_of(std::span<const data::Prompt> prompts, const SamplingPlan& p
   return sha256(bytes.take());
 }
 
+// Whether the spans are in order and followed by a token that was sampled.
+bool are_valid(const rollout::Response& response) {
+  int32_t end = 0;
+  for (const rollout::TokenSpan& span : response.observed) {
+    if (span.begin < end || span.end <= span.begin) return false;
+    end = span.end;
+  }
+  return end == 0 || end < std::ssize(response.tokens);
+}
+
 // Whether the engine and the update can take these rollouts, whatever is in the file.
 bool are_valid(std::span<const run::Rollout> rollouts, std::span<const data::Prompt> prompts,
                const SamplingPlan& plan, int64_t vocabulary) {
@@ -56,7 +66,7 @@ bool are_valid(std::span<const run::Rollout> rollouts, std::span<const data::Pro
                 : response.finish == rollout::FinishReason::kCancelled && !rollout.is_scored &&
                       std::ssize(response.tokens) < plan.sampling->max_new_tokens) &&
            std::ssize(response.tokens) <= plan.sampling->max_new_tokens &&
-           response.logprobs.size() == response.tokens.size() &&
+           response.logprobs.size() == response.tokens.size() && are_valid(response) &&
            std::ranges::all_of(response.tokens,
                                [&](int32_t token) { return token >= 0 && token < vocabulary; });
   });

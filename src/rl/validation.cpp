@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/validation.h"
 
+#include "reward/episode_reward.h"
 #include "run/report/timeline_steps.h"
 
 namespace tlt::rl {
@@ -28,8 +29,10 @@ data::RowCheck row_check(const reward::Reward& reward, int64_t max_response_toke
 
 }  // namespace
 
-std::shared_ptr<const reward::Reward> start_reward(const reward::RewardOptions& options) {
-  std::shared_ptr<const reward::Reward> reward = reward::make_reward(options);
+std::shared_ptr<const reward::Reward> start_reward(const run::RunOptions& options) {
+  std::shared_ptr<const reward::Reward> reward = options.environment.is_on()
+                                                     ? reward::make_episode_reward(options.reward)
+                                                     : reward::make_reward(options.reward);
   reward->start();
   return reward;
 }

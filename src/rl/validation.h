@@ -22,7 +22,7 @@
 namespace tlt::rl {
 
 // To call before the model is loaded, so that a reward that cannot run fails within a second.
-std::shared_ptr<const reward::Reward> start_reward(const reward::RewardOptions& options);
+std::shared_ptr<const reward::Reward> start_reward(const run::RunOptions& options);
 
 // The rows of a split; refuses those whose answer the reward cannot use.
 data::Dataset load_rows(const run::RunOptions& options, const run::RunContext& context,

@@ -69,9 +69,9 @@ std::shared_ptr<GroupState> Engine::make_state(Group group) const {
   check_input(group);
   const model::ModelConfig& config = model_.config();
   const SamplingOptions& sampling = *group.sampling;
+  const int64_t limit = response_limit(group);
   auto state = std::make_shared<GroupState>();
-  state->max_new_tokens =
-      std::min(sampling.max_new_tokens, config.max_positions - std::ssize(group.tokens));
+  state->max_new_tokens = limit;
   state->stop_string = stop_string_;
   state->rule = sampling.rule();
   state->stop_tokens.assign(sampling.stop_tokens.begin(), sampling.stop_tokens.end());
@@ -87,6 +87,11 @@ std::shared_ptr<GroupState> Engine::make_state(Group group) const {
       pool_.total_pages() * cache_.shape().page_bytes(),
       ": raise it or allow shorter responses (max_new_tokens, data.max_response_length)");
   return state;
+}
+
+int64_t Engine::response_limit(const Group& group) const {
+  return std::min(group.sampling->max_new_tokens,
+                  model_.config().max_positions - std::ssize(group.tokens));
 }
 
 void Engine::check_input(const Group& group) const {

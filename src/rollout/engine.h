@@ -105,6 +105,9 @@ class Engine {
     return scheduler_.running_sequences();
   }
 
+  // Most tokens of a response to this group: its max_new_tokens, limited by the model's positions.
+  int64_t response_limit(const Group& group) const;
+
   // Number of further sequences that could be submitted and start with the next step.
   int64_t free_slots() const { return scheduler_.free_slots(); }
   // Spare capacity: how many of these would slow the unfinished ones down only slightly, as

@@ -47,12 +47,22 @@ inline const char* to_string(FinishReason reason) {
   return "cancelled";
 }
 
+// Tokens begin .. end - 1 of a response.
+struct TokenSpan {
+  int32_t begin = 0;
+  int32_t end = 0;
+  bool operator==(const TokenSpan&) const = default;
+};
+
 struct Response {
   uint32_t prompt_id = 0;
   uint32_t rl_step = 0;
   uint32_t sample = 0;
   std::vector<int32_t> tokens;  // stop token included; up to the end of a stop string
   std::vector<float> logprobs;  // of the temperature-scaled distribution
+  // Tokens that were not sampled but given between the turns of an episode (rl/episodes.h), in
+  // order; their logprobs are 0. Empty: all tokens were sampled.
+  std::vector<TokenSpan> observed = {};
   // For each token the most likely ones at its position, most likely first; empty: not requested.
   std::vector<std::vector<ops::Sampled>> top_logprobs = {};
   FinishReason finish = FinishReason::kLength;
@@ -60,6 +70,20 @@ struct Response {
   // count: without speculation it equals tokens.size(), whatever else was in the batch.
   int64_t target_forwards = 0;
   int64_t cached_tokens = 0;  // tokens of the prompt that were not computed: from the prefix cache
+
+  // Calls see(token, is_observed) for each token, by index.
+  void visit_tokens(auto&& see) const {
+    size_t span = 0;
+    for (int32_t i = 0; i < static_cast<int32_t>(tokens.size()); ++i) {
+      while (span < observed.size() && observed[span].end <= i) ++span;
+      see(static_cast<size_t>(i), span < observed.size() && observed[span].begin <= i);
+    }
+  }
+  int64_t sampled_tokens() const {
+    auto sampled = static_cast<int64_t>(tokens.size());
+    for (const TokenSpan& span : observed) sampled -= span.end - span.begin;
+    return sampled;
+  }
 };
 
 }  // namespace tlt::rollout

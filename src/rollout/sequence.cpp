@@ -38,10 +38,13 @@ void Sequence::resume(Response response) {
   logprobs = std::move(response.logprobs);
   target_forwards = response.target_forwards;
   tokens = std::move(response.tokens);
+  observed = std::move(response.observed);
+  const size_t turn = observed.empty() ? 0 : static_cast<size_t>(observed.back().end);
   if (const std::vector<std::string>& stop = group->request.sampling->stop;
-      !stop.empty() && !tokens.empty()) {
+      !stop.empty() && tokens.size() > turn) {
     stop_finder = std::make_unique<StopFinder>(group->stop_string->open(), stop);
-    for (const int32_t token : tokens) TLT_CHECK(!stop_finder->push(token));
+    for (const int32_t token : std::span(tokens).subspan(turn))
+      TLT_CHECK(!stop_finder->push(token));
   }
 }
 
@@ -65,6 +68,7 @@ Response Sequence::finish(FinishReason reason) {
           .sample = sample,
           .tokens = std::move(tokens),
           .logprobs = std::move(logprobs),
+          .observed = std::move(observed),
           .top_logprobs = std::move(top_logprobs),
           .finish = reason,
           .target_forwards = target_forwards,

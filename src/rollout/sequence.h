@@ -69,7 +69,8 @@ struct Sequence {
   std::vector<std::vector<ops::Sampled>> top_logprobs;  // as in Response
   int64_t target_forwards = 0;
   std::unique_ptr<StopFinder> stop_finder;
-  std::vector<int32_t> resumed;  // prefix of `tokens` that another engine sampled
+  std::vector<int32_t> resumed;     // prefix of `tokens` that another engine sampled
+  std::vector<TokenSpan> observed;  // as in Response
 
   drafter::DraftTree draft;  // draft tokens of the next step; empty: none
 

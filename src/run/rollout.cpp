@@ -4,6 +4,27 @@
 #include "base/bytes.h"
 
 namespace tlt::run {
+namespace {
+
+void pack_numbers(const std::map<std::string, double>& numbers, ByteWriter& out) {
+  out.value<uint64_t>(numbers.size());
+  for (const auto& [name, value] : numbers) {
+    out.list(name);
+    out.value(value);
+  }
+}
+
+std::map<std::string, double> unpack_numbers(ByteReader& in) {
+  std::map<std::string, double> numbers;
+  for (auto left = in.value<uint64_t>(); left > 0; --left) {
+    std::string name = in.list<std::string>();
+    numbers[std::move(name)] = in.value<double>();
+  }
+  return numbers;
+}
+
+}  // namespace
+
 std::string pack(const std::vector<Rollout>& rollouts) {
   ByteWriter out;
   for (const Rollout& r : rollouts) {
@@ -15,16 +36,19 @@ std::string pack(const std::vector<Rollout>& rollouts) {
     out.value(r.response.target_forwards);
     out.list(r.response.tokens);
     out.list(r.response.logprobs);
+    out.list(r.response.observed);
+    out.value<uint8_t>(r.episode ? 1 : 0);
+    if (r.episode) {
+      out.value(r.episode->reward);
+      out.list(r.episode->fault);
+      pack_numbers(r.episode->extras, out);
+    }
     out.value(r.finish_seconds);
     out.value<uint8_t>(r.is_scored ? 1 : 0);
     out.value(r.score);
     out.list(r.answer);
     out.list(r.fault);
-    out.value<uint64_t>(r.extras.size());
-    for (const auto& [name, value] : r.extras) {
-      out.list(name);
-      out.value(value);
-    }
+    pack_numbers(r.extras, out);
   }
   return out.take();
 }
@@ -42,15 +66,19 @@ std::vector<Rollout> unpack(std::string_view bytes) {
     r.response.target_forwards = in.value<int64_t>();
     r.response.tokens = in.list<std::vector<int32_t>>();
     r.response.logprobs = in.list<std::vector<float>>();
+    r.response.observed = in.list<std::vector<rollout::TokenSpan>>();
+    if (in.value<uint8_t>() != 0) {
+      r.episode.emplace();
+      r.episode->reward = in.value<double>();
+      r.episode->fault = in.list<std::string>();
+      r.episode->extras = unpack_numbers(in);
+    }
     r.finish_seconds = in.value<double>();
     r.is_scored = in.value<uint8_t>() != 0;
     r.score = in.value<double>();
     r.answer = in.list<std::string>();
     r.fault = in.list<std::string>();
-    for (auto extras = in.value<uint64_t>(); extras > 0; --extras) {
-      std::string name = in.list<std::string>();
-      r.extras[std::move(name)] = in.value<double>();
-    }
+    r.extras = unpack_numbers(in);
   }
   return rollouts;
 }

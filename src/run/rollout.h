@@ -6,10 +6,12 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "reward/reward.h"
 #include "rollout/request.h"
 
 namespace tlt::run {
@@ -17,6 +19,7 @@ namespace tlt::run {
 struct Rollout {
   uint32_t prompt = 0;  // index into the step's prompts
   rollout::Response response;
+  std::optional<reward::EpisodeOutcome> episode;  // of an environment; none without one
   double finish_seconds = 0;  // from the start of the rollouts to its last token
   bool is_scored = false;     // score, extras and fault are set
   double score = 0;

@@ -53,9 +53,11 @@ std::string start_of(const RunOptions& options, cluster::Comm& comm) {
   return comm.all_gather_bytes(started).front();
 }
 
-data::DataOptions with_time(data::DataOptions options, const std::string& started) {
-  options.template_time = started;
-  return options;
+data::DataOptions data_options(const RunOptions& options, const std::string& started) {
+  data::DataOptions data = options.data;
+  data.template_time = started;
+  data.opens_turn = !options.environment.is_on();
+  return data;
 }
 
 at::ScalarType compute_type(const RunOptions& options) {
@@ -106,7 +108,7 @@ RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)
       device(make_device(options, launch)),
       comm(meet(options, launch)),
       started(start_of(options, *comm)),
-      data(with_time(options.data, started)),
+      data(data_options(options, started)),
       tokenizer(tokenizer::Tokenizer::load(options.model.path)),
       model(make_policy(options, device)),
       adapter(make_adapter(options, *model)) {

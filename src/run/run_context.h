@@ -50,7 +50,7 @@ struct RunContext {
   std::unique_ptr<cluster::Comm> comm;
   // Local time at the run's start (base/local_time.h), on rank 0; a run that resumes keeps it.
   std::string started;
-  data::DataOptions data;  // those of the options, with `started` as the time of chat templates
+  data::DataOptions data;  // those of the options, with their fields that are no options
   tokenizer::Tokenizer tokenizer;
   std::unique_ptr<model::PolicyModel> model;
   std::unique_ptr<train::LoraAdapter> adapter;  // null: the run trains all weights

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/json_lines.h"
 #include "base/log.h"
@@ -87,10 +86,36 @@ std::string move_aside(const std::string& folder) {
   return name();
 }
 
-double mean(std::span<const float> values) {
-  return values.empty() ? 0
-                        : std::accumulate(values.begin(), values.end(), 0.0) /
-                              static_cast<double>(values.size());
+// Over the tokens that were sampled.
+double mean(std::span<const float> values, const train::TrainSample& sample) {
+  double sum = 0, count = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (sample.weight(static_cast<int64_t>(i)) == 0) continue;
+    sum += values[i], ++count;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+// What an episode consists of: {"role": "environment" or "assistant", "tokens": n, "text": "…"} for
+// each part. Only the assistant's tokens count in the loss.
+nlohmann::ordered_json turns_of(const rollout::Response& response,
+                                const tokenizer::Tokenizer& tokenizer) {
+  nlohmann::ordered_json turns = nlohmann::ordered_json::array();
+  const std::span tokens = response.tokens;
+  const auto add = [&](const char* role, size_t begin, size_t end) {
+    if (begin == end) return;
+    turns.push_back({{"role", role},
+                     {"tokens", end - begin},
+                     {"text", tokenizer.decode(tokens.subspan(begin, end - begin))}});
+  };
+  size_t at = 0;
+  for (const rollout::TokenSpan& span : response.observed) {
+    add("assistant", at, static_cast<size_t>(span.begin));
+    at = static_cast<size_t>(span.end);
+    add("environment", static_cast<size_t>(span.begin), at);
+  }
+  add("assistant", at, tokens.size());
+  return turns;
 }
 
 // Rows of a dump, at equal distances, that also have their tokens: with all of them the dump would
@@ -114,6 +139,10 @@ void add_tokens(const rollout::Response& response, const tokenizer::Tokenizer& t
     logprobs.push_back(std::round(static_cast<double>(logprob) * 1e4) / 1e4);
   row["token_texts"] = texts;
   row["token_logprobs"] = logprobs;
+  if (response.observed.empty()) return;
+  std::vector<int> mask;  // 1: sampled; 0: from the environment, without a logprob
+  response.visit_tokens([&](size_t, bool is_observed) { mask.push_back(is_observed ? 0 : 1); });
+  row["token_mask"] = mask;
 }
 
 // An example of supervised fine-tuning; its tokens are a row of `tlt score`.
@@ -226,10 +255,11 @@ nlohmann::ordered_json dump_row(const DumpedStep& dumped, const Rollout& rollout
                                 {"response", tokenizer.decode(tokens, /*skip_special=*/true)},
                                 {"response_tokens", tokens.size()},
                                 {"data_source", prompt.data_source}};
-  if (sample) row["advantage"] = mean(sample->advantages);
+  if (sample) row["advantage"] = mean(sample->advantages, *sample);
   if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
   if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
   for (const auto& [name, value] : rollout.extras) row[name] = value;
+  if (rollout.episode) row["turns_of_episode"] = turns_of(rollout.response, tokenizer);
   if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
   return row;
 }

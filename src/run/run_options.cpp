@@ -64,6 +64,7 @@ void RunOptions::check() const {
   algorithm.check(rollout.n);
   trainer_options().check();
   reward.check();
+  environment.check();
   trainer.check();
   TLT_CHECK_INPUT(rollout.engine.max_running > 0 && data.train_batch_size > 0,
                   "data.train_batch_size is ", data.train_batch_size, "; give at least 1");

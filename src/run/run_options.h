@@ -16,6 +16,7 @@
 #include "drafter/make_draft_network.h"
 #include "drafter_training/draft_options.h"
 #include "drafter_training/idle_options.h"
+#include "environment/environment_options.h"
 #include "reward/reward.h"
 #include "rollout/engine_options.h"
 #include "rollout/sampling_options.h"
@@ -224,6 +225,7 @@ struct RunOptions {
   train::TrainerOptions actor;
   AlgorithmOptions algorithm;
   reward::RewardOptions reward;
+  environment::EnvironmentOptions environment;
   RunControlOptions trainer;
   std::vector<Override> overrides;  // of the run that resumes; the other members have their values
 
@@ -235,6 +237,7 @@ struct RunOptions {
     v.group("actor", actor);
     v.group("algorithm", algorithm);
     v.group("reward", reward);
+    v.group("environment", environment);
     v.group("trainer", trainer);
   }
   void check() const;

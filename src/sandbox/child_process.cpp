@@ -120,14 +120,8 @@ ChildProcess::Outcome ChildProcess::ask(const std::string& line, Clock::time_poi
       next_look = Clock::now() + watch->interval;
     }
     if (written < request.size()) {
-      const ssize_t sent =
-          send(input_, request.data() + written, request.size() - written, MSG_NOSIGNAL);
-      if (sent > 0) written += static_cast<size_t>(sent);
-      const bool is_gone = sent < 0 && (errno == EPIPE || errno == ECONNRESET);
-      if (is_gone) {
-        written = request.size();  // it may have answered without reading
-        has_lost_input_ = true;
-      }
+      written += try_write(std::string_view(request).substr(written));
+      if (has_lost_input_) written = request.size();  // it may have answered without reading
     }
     const bool is_open = read_some();
     read_stderr();
@@ -144,6 +138,33 @@ ChildProcess::Outcome ChildProcess::ask(const std::string& line, Clock::time_poi
     if (Clock::now() >= deadline) return Outcome::kLate;
     wait_until(std::min(deadline, next_look), written < request.size());
   }
+}
+
+size_t ChildProcess::try_write(std::string_view text) {
+  const ssize_t sent = send(input_, text.data(), text.size(), MSG_NOSIGNAL);
+  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) has_lost_input_ = true;
+  return sent > 0 ? static_cast<size_t>(sent) : 0;
+}
+
+ChildProcess::Outcome ChildProcess::exchange(std::vector<std::string>* lines) {
+  if (!posted_.empty() && !has_lost_input_) posted_.erase(0, try_write(posted_));
+  has_output_ = read_some();
+  read_stderr();
+  size_t begin = 0;
+  for (size_t end = 0; (end = answer_.find('\n', begin)) != answer_.npos; begin = end + 1)
+    lines->push_back(answer_.substr(begin, end - begin));
+  answer_.erase(0, begin);
+  if (answer_.size() > kMaxAnswerBytes) return Outcome::kTooLong;
+  return has_output_ ? Outcome::kAnswered : Outcome::kEnded;
+}
+
+void ChildProcess::wait_for_any(std::span<ChildProcess* const> children, double seconds) {
+  std::vector<pollfd> watched;
+  for (const ChildProcess* child : children) {
+    watched.push_back({child->output_, POLLIN, 0});
+    if (!child->posted_.empty()) watched.push_back({child->input_, POLLOUT, 0});
+  }
+  poll(watched.data(), watched.size(), static_cast<int>(seconds * 1000));
 }
 
 bool ChildProcess::is_ready() {

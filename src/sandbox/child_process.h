@@ -1,4 +1,5 @@
-// ChildProcess: a program that answers each line with a line, kept alive between requests.
+// ChildProcess: a program that answers lines with lines, kept alive between requests: one at a time
+// (ask), or many in flight (post, exchange).
 //
 // Owns       the process group, which is killed with it, and its descriptors. A watcher in the group
 //            kills it when this process ends in any way, by SIGKILL too.
@@ -18,7 +19,10 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace tlt::sandbox {
 
@@ -55,6 +59,15 @@ class ChildProcess {
   Outcome ask(const std::string& line, Clock::time_point deadline, std::string* answer,
               const Watch* watch = nullptr);
 
+  // Queues a line, without a line break, for exchange(), which never waits: it writes what the
+  // program takes of the queued lines and appends to `lines` what the program has written. kEnded,
+  // kTooLong: the child must not be used again. Not to be mixed with ask().
+  void post(const std::string& line) { posted_ += line + '\n'; }
+  Outcome exchange(std::vector<std::string>* lines);
+
+  // Waits until one of the children has written something or takes queued lines, or for `seconds`.
+  static void wait_for_any(std::span<ChildProcess* const> children, double seconds);
+
   // False if it has exited, or has written a line without a request.
   bool is_ready();
 
@@ -68,8 +81,9 @@ class ChildProcess {
   std::string end();
 
  private:
-  bool read_some();    // of the answer; false: no more
-  void read_stderr();  // what is available
+  size_t try_write(std::string_view text);  // number of bytes written
+  bool read_some();                         // of the answer; false: no more
+  void read_stderr();                       // what is available
   void wait_until(Clock::time_point deadline, bool to_write);
   void await_end();  // for a short time
   void close_input();
@@ -84,6 +98,7 @@ class ChildProcess {
   bool has_output_ = true;
   bool has_lost_input_ = false;  // it exited before it had read everything
   std::string answer_;
+  std::string posted_;  // and not written yet
   std::string stderr_tail_;
 };
 

@@ -34,6 +34,7 @@ struct Difference {
     if (sample.rollout_logprobs.empty()) return;
     known = true;
     for (size_t i = 0; i < logprobs.size(); ++i) {
+      if (sample.weight(first + static_cast<int64_t>(i)) == 0) continue;  // not sampled
       const double mine = logprobs[i],
                    theirs = sample.rollout_logprobs[static_cast<size_t>(first) + i];
       logprob = larger(logprob, std::abs(mine - theirs));

@@ -53,6 +53,7 @@ const std::map<std::string, std::string> kOther = {
     {"actor.early_gradients", "false"},
     {"actor.use_distributed_optimizer", "true"},
     {"reward.threads", "1"},
+    {"environment.processes", "2"},
     {"trainer.threads", "2"},
 };
 

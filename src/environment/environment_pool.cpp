@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "environment/environment_pool.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/json_limits.h"
+#include "base/sentence.h"
+
+namespace tlt::environment {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kMaxReward = 1e9;     // a larger one would spoil the advantages
+constexpr size_t kMaxMessages = 1000;  // of one answer
+constexpr size_t kMostShown = 200;     // bytes of a line in a message
+
+// The words as a command of the shell; `tlt` is this program, wherever it is.
+std::string shell_command(const std::vector<std::string>& words) {
+  std::string command = "exec";
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string word = words[i];
+    std::error_code error;
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (i == 0 && word == "tlt" && self.filename() == "tlt") word = self.string();
+    command += " " + shell_word(word);
+  }
+  return command;
+}
+
+std::string dumped(const Json& json) {
+  // A response that was cut within a character is not valid UTF-8.
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+// Empty: the messages can be rendered.
+std::string fault_of_messages(const Json& messages) {
+  if (!messages.is_array()) return "`messages` is no list";
+  if (messages.size() > kMaxMessages) return "`messages` has more than 1000 entries";
+  for (const Json& message : messages) {
+    const bool has_role =
+        message.is_object() && message.contains("role") && message["role"].is_string();
+    if (!has_role || !message.contains("content") || !message["content"].is_string())
+      return "a message is not like {\"role\": \"tool\", \"content\": \"text\"}";
+    if (message["role"] == "assistant")
+      return "a message has the role assistant, and only the model writes those";
+  }
+  return "";
+}
+
+bool is_reward(const Json& value) {
+  return value.is_number() && std::abs(value.get<double>()) <= kMaxReward;
+}
+
+// Reads the fields of an answer; its fault says which one is wrong.
+EnvironmentAnswer answer_of(const Json& json) {
+  EnvironmentAnswer answer;
+  if (const auto error = json.find("error"); error != json.end()) {
+    answer.fault =
+        "says: " +
+        one_sentence(error->is_string() ? error->get<std::string>() : dumped(*error), kMostShown);
+    return answer;
+  }
+  if (const auto messages = json.find("messages"); messages != json.end() && !messages->is_null()) {
+    answer.fault = fault_of_messages(*messages);
+    if (answer.fault.empty()) answer.messages = *messages;
+  }
+  if (const auto reward = json.find("reward"); reward != json.end() && !reward->is_null()) {
+    if (!is_reward(*reward)) answer.fault = "`reward` is no number of at most 1e9";
+    if (is_reward(*reward)) answer.reward = reward->get<double>();
+  }
+  if (const auto done = json.find("done"); done != json.end()) {
+    if (!done->is_boolean()) answer.fault = "`done` is not true or false";
+    if (done->is_boolean()) answer.is_done = done->get<bool>();
+  }
+  if (const auto extra = json.find("extra"); extra != json.end() && extra->is_object())
+    for (const auto& [name, value] : extra->items())
+      if (value.is_number() && std::isfinite(value.get<double>()))
+        answer.extras[name] = value.get<double>();
+  if (!answer.fault.empty()) answer.fault = "gave a wrong answer: " + answer.fault;
+  return answer;
+}
+
+}  // namespace
+
+EnvironmentPool::EnvironmentPool(const EnvironmentOptions& options)
+    : options_(options),
+      command_(shell_command(options.command)),
+      timeout_(std::chrono::duration_cast<Clock::duration>(
+          std::chrono::duration<double>(options.timeout_seconds))),
+      programs_(static_cast<size_t>(options.processes)) {}
+
+EnvironmentPool::~EnvironmentPool() = default;
+
+void EnvironmentPool::check(const Json& row) {
+  const int64_t episode = open(row, /*seed=*/0);
+  std::vector<EnvironmentAnswer> answers;
+  while ((answers = poll()).empty()) wait(/*seconds=*/1);
+  close(episode);
+  TLT_CHECK_INPUT(answers.front().fault.empty(), answers.front().fault,
+                  " when an episode of the first row was begun (docs/environments.md)");
+}
+
+int64_t EnvironmentPool::open(const Json& row, uint32_t seed) {
+  const auto program = std::ranges::min_element(
+      programs_, {}, [](const Program& one) { return one.episodes.size(); });
+  const int64_t episode = ++last_episode_;
+  program->episodes.insert(episode);
+  program_of_[episode] = static_cast<size_t>(program - programs_.begin());
+  if (!program->child) {
+    program->child = std::make_unique<sandbox::ChildProcess>(command_);
+    program->last_answer = Clock::now();
+  }
+  send(*program, episode, {{"call", "reset"}, {"episode", episode}, {"seed", seed}, {"row", row}});
+  return episode;
+}
+
+void EnvironmentPool::step(int64_t episode, const EnvironmentTurn& turn) {
+  send(programs_[program_of_.at(episode)], episode,
+       {{"call", "step"},
+        {"episode", episode},
+        {"turn", turn.turn},
+        {"message", turn.message},
+        {"tool_calls", turn.tool_calls}});
+}
+
+void EnvironmentPool::send(Program& program, int64_t episode, Json call) {
+  const int64_t id = ++last_id_;
+  Json request = {{"id", id}};
+  request.update(call);
+  program.calls[id] = {.episode = episode, .sent = Clock::now()};
+  program.child->post(dumped(request));
+}
+
+void EnvironmentPool::close(int64_t episode) {
+  const auto found = program_of_.find(episode);
+  if (found == program_of_.end()) return;
+  Program& program = programs_[found->second];
+  forget(program, episode);
+  if (program.child) program.child->post(dumped({{"call", "close"}, {"episode", episode}}));
+}
+
+void EnvironmentPool::close_all() {
+  while (!program_of_.empty()) close(program_of_.begin()->first);
+  answers_.clear();
+}
+
+void EnvironmentPool::forget(Program& program, int64_t episode) {
+  program.episodes.erase(episode);
+  program_of_.erase(episode);
+  for (auto& [id, call] : program.calls)
+    if (call.episode == episode) call.episode = kClosed;
+}
+
+std::vector<EnvironmentAnswer> EnvironmentPool::poll() {
+  for (Program& program : programs_) {
+    if (program.child) read(program);
+    if (program.child) check_time(program);
+  }
+  return std::exchange(answers_, {});
+}
+
+void EnvironmentPool::wait(double seconds) {
+  std::vector<sandbox::ChildProcess*> children;
+  for (Program& program : programs_)
+    if (program.child) children.push_back(program.child.get());
+  sandbox::ChildProcess::wait_for_any(children, seconds);
+}
+
+int64_t EnvironmentPool::unanswered() const {
+  int64_t calls = 0;
+  for (const Program& program : programs_)
+    calls += std::ranges::count_if(program.calls,
+                                   [](const auto& call) { return call.second.episode != kClosed; });
+  return calls;
+}
+
+void EnvironmentPool::read(Program& program) {
+  std::vector<std::string> lines;
+  const auto outcome = program.child->exchange(&lines);
+  for (const std::string& line : lines)
+    if (!try_take(program, line)) return;
+  if (outcome == sandbox::ChildProcess::Outcome::kTooLong) {
+    end(program,
+        check_internal::concat("wrote a line of more than ", sandbox::kMaxAnswerBytes, " bytes"));
+  } else if (outcome == sandbox::ChildProcess::Outcome::kEnded) {
+    end(program, program.child->end());
+  }
+}
+
+bool EnvironmentPool::try_take(Program& program, const std::string& line) {
+  const Json answer = parse_limited_json(line);
+  const bool has_id =
+      answer.is_object() && answer.contains("id") && answer["id"].is_number_integer();
+  const auto call = program.calls.find(has_id ? answer["id"].get<int64_t>() : 0);
+  if (call == program.calls.end()) {
+    end(program, "wrote `" + one_sentence(line, kMostShown) +
+                     "`, which answers no open call (other output belongs on standard error)");
+    return false;
+  }
+  const int64_t episode = call->second.episode;
+  program.calls.erase(call);
+  program.last_answer = Clock::now();
+  if (episode != kClosed) take(program, episode, answer);
+  return true;
+}
+
+void EnvironmentPool::take(Program& program, int64_t episode, const Json& answer) {
+  EnvironmentAnswer taken = answer_of(answer);
+  if (!taken.fault.empty()) return fail(program, episode, taken.fault);
+  taken.episode = episode;
+  if (taken.is_done) forget(program, episode);
+  answers_.push_back(std::move(taken));
+}
+
+// A program that is slow with one call and answers others goes on; one that is silent is ended.
+void EnvironmentPool::check_time(Program& program) {
+  const Clock::time_point late = Clock::now() - timeout_;
+  const std::string what = check_internal::concat(
+      "gave no answer within ", options_.timeout_seconds, " seconds (environment.timeout_seconds)");
+  std::vector<int64_t> failed;
+  for (const auto& [id, call] : program.calls) {
+    if (call.sent > late) continue;
+    if (program.last_answer <= call.sent) return end(program, what);
+    if (call.episode != kClosed) failed.push_back(call.episode);
+  }
+  for (const int64_t episode : failed) fail(program, episode, what);
+}
+
+void EnvironmentPool::fail(Program& program, int64_t episode, const std::string& what) {
+  answers_.push_back({.episode = episode, .fault = named(what)});
+  forget(program, episode);
+  program.child->post(dumped({{"call", "close"}, {"episode", episode}}));
+}
+
+void EnvironmentPool::end(Program& program, const std::string& what) {
+  program.child->end();
+  const std::string words = program.child->last_words();
+  const std::string fault =
+      named(what) + (words.empty() ? "" : "; its standard error ends in: " + words);
+  for (const int64_t episode : program.episodes) {
+    // An answer that arrived just before stands for nothing any more.
+    std::erase_if(answers_, [&](const EnvironmentAnswer& it) { return it.episode == episode; });
+    answers_.push_back({.episode = episode, .fault = fault});
+    program_of_.erase(episode);
+  }
+  program = {};
+}
+
+std::string EnvironmentPool::named(const std::string& what) const {
+  return "environment.command `" + one_sentence(command_.substr(5), kMostShown) + "` " + what;
+}
+
+}  // namespace tlt::environment

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "environment/environment_pool.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/check.h"
+#include "tests/support/test_folder.h"
+
+namespace tlt::environment {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr double kLong = 60;  // seconds; never reached
+
+EnvironmentOptions python(const std::string& code, double seconds = kLong) {
+  EnvironmentOptions options;
+  options.command = {"python3", "-c", "import json, sys, time\n" + code};
+  options.timeout_seconds = seconds;
+  return options;
+}
+
+// Answers reset, and then what `answer` says, which may use `call` and `print`.
+std::string steps(const std::string& answer) {
+  return "for line in sys.stdin:\n"
+         "  call = json.loads(line)\n"
+         "  if call['call'] == 'close': continue\n"
+         "  if call['call'] == 'reset': print(json.dumps({'id': call['id']}), flush=True)\n"
+         "  else:\n"
+         "    " +
+         answer + "\n    sys.stdout.flush()\n";
+}
+
+EnvironmentAnswer next(EnvironmentPool& pool) {
+  for (;;) {
+    std::vector<EnvironmentAnswer> answers = pool.poll();
+    if (!answers.empty()) {
+      EXPECT_EQ(answers.size(), 1u);
+      return answers.front();
+    }
+    pool.wait(0.1);
+  }
+}
+
+EnvironmentTurn turn(const std::string& text) {
+  return {.message = {{"role", "assistant"}, {"content", text}}, .tool_calls = Json::array()};
+}
+
+// The fault of a step that the program answers so.
+std::string fault_of(const std::string& answer, double seconds = kLong) {
+  EnvironmentPool pool(python(steps(answer), seconds));
+  const int64_t episode = pool.open(Json::object(), 1);
+  const EnvironmentAnswer begun = next(pool);
+  EXPECT_EQ(begun.fault, "");
+  pool.step(episode, turn("x"));
+  const EnvironmentAnswer seen = next(pool);
+  EXPECT_EQ(seen.episode, episode);
+  // Whatever happened, the next episode begins.
+  const int64_t after = pool.open(Json::object(), 1);
+  const EnvironmentAnswer again = next(pool);
+  EXPECT_EQ(again.episode, after);
+  EXPECT_EQ(again.fault, "");
+  return seen.fault;
+}
+
+TEST(EnvironmentPoolTest, EpisodesShareAProgramAndAnswersComeInAnyOrder) {
+  EnvironmentPool pool(python(R"(
+calls = [json.loads(sys.stdin.readline()) for i in range(3)]
+for call in reversed(calls):
+  print(json.dumps({'id': call['id'], 'messages': [{'role': 'user', 'content': str(call['seed']) + call['row']['q']}]}))
+sys.stdout.flush()
+call = json.loads(sys.stdin.readline())
+print(json.dumps({'id': call['id'], 'reward': 0.5, 'done': True, 'extra': {'n': 2, 'text': 'x'},
+                  'messages': [{'role': 'tool', 'content': call['message']['content'] + call['tool_calls'][0]['name']}]}), flush=True)
+sys.stdin.readline())"));
+  std::vector<int64_t> episodes;
+  for (uint32_t seed = 5; seed < 8; ++seed) episodes.push_back(pool.open({{"q", "?"}}, seed));
+  EXPECT_EQ(pool.unanswered(), 3);
+  std::vector<EnvironmentAnswer> answers;
+  while (answers.size() < 3) {
+    pool.wait(0.1);
+    for (EnvironmentAnswer& one : pool.poll()) answers.push_back(one);
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(answers[i].fault, "");
+    EXPECT_EQ(answers[i].episode, episodes[2 - i]);
+    EXPECT_EQ(answers[i].messages[0]["content"], std::to_string(7 - i) + "?");
+  }
+  pool.step(episodes[1], {.message = {{"role", "assistant"}, {"content", "hi "}},
+                          .tool_calls = {{{"id", "a"}, {"name", "f"}, {"arguments", {{"x", 1}}}}}});
+  const EnvironmentAnswer last = next(pool);
+  EXPECT_EQ(last.fault, "");
+  EXPECT_EQ(last.messages[0]["content"], "hi f");
+  EXPECT_EQ(last.reward, 0.5);
+  EXPECT_TRUE(last.is_done);
+  EXPECT_EQ(last.extras, (std::map<std::string, double>{{"n", 2}}));
+}
+
+TEST(EnvironmentPoolTest, NonsenseFailsTheEpisode) {
+  EXPECT_THAT(fault_of("print('Loading the model')"),
+              AllOf(HasSubstr("environment.command `"), HasSubstr("wrote `Loading the model`"),
+                    HasSubstr("standard error")));
+  EXPECT_THAT(fault_of("print(json.dumps({'id': 77, 'done': True}))"),
+              HasSubstr("answers no open call"));
+  EXPECT_THAT(fault_of("print(json.dumps({'id': call['id']}) + '\\n' + json.dumps({'id': "
+                       "call['id']}))"),
+              HasSubstr("answers no open call"));
+  EXPECT_THAT(fault_of("print(json.dumps([1]))"), HasSubstr("answers no open call"));
+}
+
+TEST(EnvironmentPoolTest, WrongFieldsFailTheEpisodeOnly) {
+  const auto with = [](const std::string& fields) {
+    return "print(json.dumps({'id': call['id'], " + fields + "}))";
+  };
+  EXPECT_THAT(fault_of(with("'reward': 'much'")), HasSubstr("`reward` is no number"));
+  EXPECT_THAT(fault_of(with("'reward': 1e300")), HasSubstr("`reward` is no number"));
+  EXPECT_THAT(fault_of(with("'done': 1")), HasSubstr("`done` is not true or false"));
+  EXPECT_THAT(fault_of(with("'messages': 'hi'")), HasSubstr("`messages` is no list"));
+  EXPECT_THAT(fault_of(with("'messages': [{'role': 'user'}]")), HasSubstr("a message is not like"));
+  EXPECT_THAT(fault_of(with("'messages': [{'role': 'assistant', 'content': 'x'}]")),
+              HasSubstr("only the model writes those"));
+  EXPECT_THAT(fault_of(with("'error': 'no such tool'")), HasSubstr("says: no such tool"));
+}
+
+TEST(EnvironmentPoolTest, DeathFailsTheEpisodeWithItsLastWords) {
+  EXPECT_THAT(fault_of("print('out of luck', file=sys.stderr); sys.exit(3)"),
+              AllOf(HasSubstr("ended with status 3"), HasSubstr("out of luck")));
+}
+
+TEST(EnvironmentPoolTest, FloodFailsTheEpisode) {
+  EXPECT_THAT(fault_of("sys.stdout.write('x' * (1 << 23))"), HasSubstr("a line of more than"));
+  EXPECT_THAT(fault_of("[print('{}') for i in range(100000)]"), HasSubstr("answers no open call"));
+}
+
+TEST(EnvironmentPoolTest, SilentProgramIsEnded) {
+  EXPECT_THAT(fault_of("time.sleep(1000)", 2), HasSubstr("gave no answer within 2 seconds"));
+}
+
+// One call is never answered; the program answers others meanwhile and is kept.
+TEST(EnvironmentPoolTest, LateAnswerFailsItsEpisodeOnly) {
+  EnvironmentPool pool(python(steps("if call['message']['content'] != 'lost': "
+                                    "print(json.dumps({'id': call['id']}))"),
+                              3));
+  const int64_t lost = pool.open(Json::object(), 1);
+  EXPECT_EQ(next(pool).fault, "");
+  const int64_t other = pool.open(Json::object(), 1);
+  EXPECT_EQ(next(pool).fault, "");
+  pool.step(lost, turn("lost"));
+  std::string fault;
+  bool is_free = true;  // `other` has no unanswered call
+  while (fault.empty()) {
+    if (std::exchange(is_free, false)) pool.step(other, turn("x"));
+    pool.wait(0.1);
+    for (const EnvironmentAnswer& answer : pool.poll()) {
+      if (answer.episode == lost) fault = answer.fault;
+      if (answer.episode != other) continue;
+      EXPECT_EQ(answer.fault, "");
+      is_free = true;
+    }
+  }
+  EXPECT_THAT(fault, HasSubstr("gave no answer within 3 seconds"));
+}
+
+TEST(EnvironmentPoolTest, ClosedEpisodesAreToldAndTheirAnswersIgnored) {
+  const TestFolder folder;
+  EnvironmentPool pool(python("out = open('" + (folder / "calls") + R"(', 'w', buffering=1)
+for line in sys.stdin:
+  out.write(line)
+  call = json.loads(line)
+  if call['call'] != 'close': print(json.dumps({'id': call['id']}), flush=True))"));
+  const int64_t first = pool.open(Json::object(), 1);
+  pool.close(first);
+  const int64_t second = pool.open(Json::object(), 1);
+  EXPECT_EQ(next(pool).episode, second);
+  EXPECT_EQ(pool.unanswered(), 0);
+  pool.close_all();
+  pool.close(second);
+  std::ifstream file(folder / "calls");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr("{\"call\":\"close\",\"episode\":1}"));
+}
+
+TEST(EnvironmentPoolTest, CheckRefusesAProgramThatDoesNotBegin) {
+  EnvironmentOptions missing;
+  missing.command = {"/no/such/program"};
+  EnvironmentPool pool(missing);
+  EXPECT_THAT(thrown_message<InputError>([&] { pool.check(Json::object()); }),
+              AllOf(HasSubstr("/no/such/program"), HasSubstr("first row")));
+  EnvironmentPool works(python(steps("pass")));
+  works.check(Json::object());
+  EXPECT_EQ(works.unanswered(), 0);
+}
+
+// docs/environments.md: the example program.
+TEST(EnvironmentPoolTest, ExampleOfTheDocumentation) {
+  std::ifstream file(TLT_SOURCE_DIR "/docs/environments.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string page = text.str(), fence = "```python\n";
+  const size_t begin = page.find(fence);
+  ASSERT_NE(begin, page.npos);
+  const TestFolder folder;
+  std::ofstream(folder / "number.py")
+      << page.substr(begin + fence.size(), page.find("```", begin + 3) - begin - fence.size());
+  EnvironmentOptions options;
+  options.command = {"python3", folder / "number.py"};
+  EnvironmentPool pool(options);
+  const int64_t episode = pool.open(Json::object(), 1);
+  EXPECT_THAT(next(pool).messages.dump(), HasSubstr("from 1 to 100"));
+  EnvironmentAnswer answer;
+  int low = 1, high = 100;
+  while (!answer.is_done) {
+    const int middle = (low + high) / 2;
+    pool.step(episode, turn("It is " + std::to_string(middle)));
+    answer = next(pool);
+    ASSERT_EQ(answer.fault, "");
+    (answer.messages.dump().find("larger") != std::string::npos ? low : high) = middle;
+    if (answer.messages.dump().find("larger") != std::string::npos) ++low;
+  }
+  EXPECT_EQ(answer.reward, 1);
+}
+
+}  // namespace
+}  // namespace tlt::environment

@@ -1,0 +1,121 @@
+// Invariant: with a multi-turn environment the rollouts and weights of a run are the same with
+// speculation on and off, with 1 and 2 workers, in any order of answers, and after kill -9 or an
+// interrupt and a resume; and the trainer's logprobs are the rollout's over all turns.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/small_run.h"
+
+namespace tlt {
+namespace {
+
+using tests::appears;
+using tests::expect_same_run;
+using tests::Program;
+using tests::read_text;
+using tests::run_program;
+using tests::Scratch;
+
+constexpr int kEpisodeSteps = 2;
+
+// Asks the row's question again after each of the first two turns. The reward depends on what the
+// model wrote. With an argument the answers come late and out of order.
+constexpr const char* kAgain = R"(
+import hashlib, json, os, select, sys
+late, turns, waiting = len(sys.argv) > 1, {}, []
+def answer(call):
+    episode, out = call['episode'], {'id': call['id']}
+    if call['call'] == 'reset':
+        turns[episode] = 0
+        if call['seed'] % 2: out['messages'] = [{'role': 'user', 'content': '1,2:3'}]
+    else:
+        turns[episode] += 1
+        digest = hashlib.sha256(call['message']['content'].encode()).digest()
+        out.update(reward=digest[0] % 4 / 4, done=turns[episode] == 3, extra={'digest': digest[1]},
+                   messages=[{'role': 'user', 'content': '3,4,5:%d' % (10 + digest[2] % 40)}])
+    print(json.dumps(out), flush=True)
+rest = b''
+while True:
+    ready = select.select([0], [], [], 0.02 if waiting else None)[0]
+    if ready:
+        data = os.read(0, 65536)
+        if not data: break
+        *lines, rest = (rest + data).split(b'\n')
+        for line in lines:
+            call = json.loads(line)
+            if call['call'] == 'close': turns.pop(call['episode'], None)
+            elif late: waiting.append(call)
+            else: answer(call)
+    if waiting and (len(waiting) > 2 or not ready): answer(waiting.pop())
+)";
+
+class EnvironmentsNeverChangeTokens : public ::testing::Test {
+ protected:
+  std::vector<std::string> words(const std::string& name, int workers,
+                                 const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> options = {
+        "data.chat_template=recipes/tool_demo.jinja",
+        "environment.command=[\"python3\",\"" + (scratch_ / "again.py").string() + "\"]",
+        "reward.functions=[\"auto\"]",
+        "data.max_response_length=120",
+        "rollout.temperature=1.2",
+        "rollout.stop=[\"</think>\"]",
+        "trainer.threads=1"};
+    options.insert(options.end(), more.begin(), more.end());
+    return tests::small_run(scratch_ / name, kEpisodeSteps, workers, options);
+  }
+  void run(const std::string& name, int workers, const std::vector<std::string>& more = {}) const {
+    ASSERT_EQ(run_program(words(name, workers, more), scratch_ / "log"), 0)
+        << read_text(scratch_ / "log");
+  }
+  void SetUp() override {
+    std::ofstream(scratch_ / "again.py") << kAgain;
+    run("whole", 1);
+  }
+  std::string late_command() const {
+    return "environment.command=[\"python3\",\"" + (scratch_ / "again.py").string() +
+           "\",\"late\"]";
+  }
+
+  const Scratch scratch_;
+};
+
+TEST_F(EnvironmentsNeverChangeTokens, WithSpeculationWorkersAndOrder) {
+  EXPECT_GT(tests::sum_of_metric(scratch_ / "whole", "environment/turns"), 1.5 * kEpisodeSteps);
+  EXPECT_EQ(tests::sum_of_metric(scratch_ / "whole", "environment/failed"), 0);
+  EXPECT_EQ(tests::sum_of_metric(scratch_ / "whole", "training/rollout_probs_diff_max"), 0);
+  EXPECT_EQ(tests::sum_of_metric(scratch_ / "whole", "training/rollout_logprobs_diff_max"), 0);
+  EXPECT_GT(tests::sum_of_metric(scratch_ / "whole", "actor/grad_norm"), 0);
+  run("plain", 1, {"speculative.enable=false", "environment.processes=3"});
+  tests::expect_same_files(scratch_ / "plain", scratch_ / "whole",
+                           tests::checkpoint_files(kEpisodeSteps));
+  run("two", 2, {"rollout.kv_memory_bytes=600000"});
+  tests::expect_same_files(scratch_ / "two", scratch_ / "whole", tests::state_files(kEpisodeSteps));
+  run("late", 1, {late_command()});
+  std::vector<std::string> weights = tests::state_files(kEpisodeSteps);
+  tests::expect_same_files(scratch_ / "late", scratch_ / "whole", weights);
+}
+
+TEST_F(EnvironmentsNeverChangeTokens, AfterKillAndInterrupt) {
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    const std::string name = signal == SIGKILL ? "killed" : "interrupted";
+    {
+      Program program(words(name, signal == SIGKILL ? 1 : 2), scratch_ / "log");
+      ASSERT_TRUE(appears(scratch_ / name / tests::checkpoint_folder(1))) << program.output();
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      if (signal == SIGKILL)
+        program.kill_all();
+      else
+        program.send(signal), program.wait();
+    }
+    run(name, 1);
+    tests::expect_same_files(scratch_ / name, scratch_ / "whole",
+                             tests::state_files(kEpisodeSteps));
+  }
+}
+
+}  // namespace
+}  // namespace tlt
