@@ -58,6 +58,21 @@ struct CodeOptions {
   }
 };
 
+struct JudgeOptions {
+  std::string base_url;
+  std::string model;
+  std::string prompt;
+
+  void visit(auto& v) {
+    v(base_url, "base_url", Affects::kResults,
+      "Server of the reward judge, with OpenAI's API, such as http://127.0.0.1:8000/v1.");
+    v(model, "model", Affects::kResults, "Model of the reward judge, as its server names it.");
+    v(prompt, "prompt", Affects::kResults,
+      "File with the judge's prompt, in which {prompt}, {response} and {ground_truth} are "
+      "replaced.");
+  }
+};
+
 struct RewardOptions {
   std::vector<std::string> functions = {"auto"};
   std::vector<double> weights;
@@ -67,6 +82,8 @@ struct RewardOptions {
   // TRL's think_format_reward.
   std::string format = R"((?s)\A<think>(?!.*<think>).*?</think>)";
   std::string command;
+  std::vector<std::string> http;
+  JudgeOptions judge;
   CodeOptions code;
   OverlongOptions overlong_buffer;
   double failed_score = 0;
@@ -76,7 +93,7 @@ struct RewardOptions {
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
       "Rewards to add up: gsm8k, math, code, countdown, countdown_trace, exact, regex, "
-      "command, format, length, repetition, or auto (by data_source).");
+      "command, http, judge, format, length, repetition, or auto (by data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: all 1.");
     v(gsm8k_method, "gsm8k_method", Affects::kResults,
@@ -92,6 +109,10 @@ struct RewardOptions {
     v(command, "command", Affects::kResults,
       "Program of the reward command, for the shell: reads JSON lines, writes scores "
       "(docs/rewards.md).");
+    v(http, "http", Affects::kResults,
+      "URLs of the reward http: servers that answer as OpenRLHF's --remote_rm_url "
+      "(docs/rewards.md).");
+    v.group("judge", judge);
     v.group("code", code);
     v.group("overlong_buffer", overlong_buffer);
     v(failed_score, "failed_score", Affects::kResults,

@@ -29,7 +29,8 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   EXPECT_EQ(names,
             (std::vector<std::string>{
                 "functions", "weights", "gsm8k_method", "math_method", "regex", "format", "command",
-                "code.partial", "code.test_seconds", "code.memory_megabytes", "overlong_buffer.len",
+                "http", "judge.base_url", "judge.model", "judge.prompt", "code.partial",
+                "code.test_seconds", "code.memory_megabytes", "overlong_buffer.len",
                 "overlong_buffer.penalty_factor", "failed_score", "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
   apply_override(refs, "weights=[1.0, 0.5]");
@@ -74,11 +75,12 @@ TEST(RewardOptionsTest, InvalidOptionsAreInputErrors) {
 
 TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
   for (const std::string name : {"auto", "gsm8k", "math", "countdown", "countdown_trace", "exact",
-                                 "regex", "command", "format", "length", "repetition"}) {
+                                 "regex", "command", "http", "format", "length", "repetition"}) {
     const auto reward = make_reward(with([&](RewardOptions& o) {
       o.functions = {name};
       if (name == "regex") o.regex = "a";
       if (name == "command") o.command = "cat";
+      if (name == "http") o.http = {"http://localhost:5000/get_reward"};
     }));
     EXPECT_EQ(reward->name(), name);
   }
