@@ -60,6 +60,8 @@ std::vector<cluster::Input> fingerprint_inputs(const RunOptions& options) {
     return std::ranges::count(options.reward.functions, name) > 0;
   };
   if (has_reward("command")) add_command(options.reward.command, inputs);
+  if (options.distillation.is_on())
+    inputs.push_back({"distillation.teacher", model::fingerprint(options.distillation.teacher)});
   if (has_reward("judge"))
     inputs.push_back({"reward.judge.prompt", fingerprint_of(options.reward.judge.prompt)});
   if (const std::string init = options.speculative.train.network_plan().folder; !init.empty())

@@ -229,6 +229,7 @@ struct RunOptions {
   train::TrainerOptions actor;
   AlgorithmOptions algorithm;
   reward::RewardOptions reward;
+  train::DistillationOptions distillation;
   RunControlOptions trainer;
   std::vector<Override> overrides;  // of the run that resumes; the other members have their values
 
@@ -240,14 +241,16 @@ struct RunOptions {
     v.group("actor", actor);
     v.group("algorithm", algorithm);
     v.group("reward", reward);
+    v.group("distillation", distillation);
     v.group("trainer", trainer);
   }
   void check() const;
 
-  // The trainer's options: `actor`, with the part of `algorithm` that concerns its loss.
+  // The trainer's options: `actor`, with the parts of other groups that concern its loss.
   train::TrainerOptions trainer_options() const {
     train::TrainerOptions options = actor;
     options.loss.rollout_correction = algorithm.rollout_correction;
+    options.loss.distillation = distillation;
     return options;
   }
 };
