@@ -12,6 +12,8 @@
 #include "reward/gsm8k.h"
 #include "reward/match.h"
 #include "reward/math.h"
+#include "reward/remote/http_reward.h"
+#include "reward/remote/judge.h"
 #include "reward/shaping.h"
 
 namespace tlt::reward {
@@ -40,17 +42,20 @@ std::unique_ptr<const Reward> make_function(const std::string& name, const Rewar
   if (name == "command") {
     return std::make_unique<CommandReward>(options.command, options.timeout_seconds);
   }
+  if (name == "http") return std::make_unique<HttpReward>(options.http, options.timeout_seconds);
+  if (name == "judge") return std::make_unique<JudgeReward>(options.judge, options.timeout_seconds);
   if (name == "regex") return std::make_unique<RegexReward>(options.regex);
   if (name == "format") return std::make_unique<FormatReward>(options.format);
   return nullptr;
 }
 
 // An option of the reward of the same name must be set if and only if the reward is.
-void check_used(const std::string& name, bool is_named, const std::string& value) {
-  TLT_CHECK_INPUT(is_named || value.empty(), "reward.", name, " is set, but \"", name,
+void check_used(const RewardOptions& options, const std::string& name, bool is_set) {
+  const bool is_named = std::ranges::count(options.functions, name) > 0;
+  TLT_CHECK_INPUT(is_named || !is_set, "reward.", name, " is set, but \"", name,
                   "\" is not in reward.functions; add reward.functions=[\"", name, "\"]");
-  TLT_CHECK_INPUT(!is_named || !value.empty(), "reward.functions names \"", name, "\", but reward.",
-                  name, " is empty; set it");
+  TLT_CHECK_INPUT(!is_named || is_set, "reward.functions names \"", name, "\", but reward.", name,
+                  " is empty; set it");
 }
 
 }  // namespace
@@ -64,7 +69,8 @@ void RewardOptions::check() const {
     TLT_CHECK_INPUT(
         make_function(name, *this), "unknown reward `", name,
         "` in reward.functions; use gsm8k, gsm8k_flexible, math, math_strict, code, code_partial, "
-        "countdown, countdown_trace, exact, regex, command, format, length, repetition or auto");
+        "countdown, countdown_trace, exact, regex, command, http, judge, format, length, repetition "
+        "or auto");
   }
   TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",
                   weights.size(), " numbers for ", functions.size(),
@@ -75,10 +81,11 @@ void RewardOptions::check() const {
       code.memory_megabytes >= kMinCodeMegabytes && code.memory_megabytes <= kMaxCodeMegabytes,
       "reward.code.memory_megabytes is ", code.memory_megabytes, "; use ", kMinCodeMegabytes,
       " to ", kMaxCodeMegabytes);
-  const bool has_regex = std::ranges::find(functions, "regex") != functions.end();
-  check_used("regex", has_regex, regex);
-  const bool has_command = std::ranges::find(functions, "command") != functions.end();
-  check_used("command", has_command, command);
+  check_used(*this, "regex", !regex.empty());
+  check_used(*this, "command", !command.empty());
+  check_used(*this, "http", !http.empty());
+  check_used(*this, "judge",
+             !(judge.base_url.empty() && judge.model.empty() && judge.prompt.empty()));
   TLT_CHECK_INPUT(overlong_buffer.len >= 1, "reward.overlong_buffer.len is ", overlong_buffer.len,
                   "; use at least 1");
   TLT_CHECK_INPUT(timeout_seconds > 0 && timeout_seconds <= kMaxTimeoutSeconds,

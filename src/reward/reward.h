@@ -53,6 +53,21 @@ struct CodeOptions {
   }
 };
 
+struct JudgeOptions {
+  std::string base_url;
+  std::string model;
+  std::string prompt;
+
+  void visit(auto& v) {
+    v(base_url, "base_url", Affects::kResults,
+      "Server of the reward judge, with OpenAI's API, such as http://127.0.0.1:8000/v1.");
+    v(model, "model", Affects::kResults, "Model of the reward judge, as its server names it.");
+    v(prompt, "prompt", Affects::kResults,
+      "File with the judge's prompt, in which {prompt}, {response} and {ground_truth} are "
+      "replaced.");
+  }
+};
+
 struct RewardOptions {
   std::vector<std::string> functions = {"auto"};
   std::vector<double> weights;
@@ -60,6 +75,8 @@ struct RewardOptions {
   // TRL's think_format_reward.
   std::string format = R"((?s)\A<think>(?!.*<think>).*?</think>)";
   std::string command;
+  std::vector<std::string> http;
+  JudgeOptions judge;
   CodeOptions code;
   OverlongOptions overlong_buffer;
   double timeout_seconds = 10;
@@ -68,7 +85,7 @@ struct RewardOptions {
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
       "Rewards to add up: gsm8k, gsm8k_flexible, math, math_strict, code, code_partial, countdown, "
-      "countdown_trace, exact, regex, command, format, length, repetition, or auto (by "
+      "countdown_trace, exact, regex, command, http, judge, format, length, repetition, or auto (by "
       "data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: all 1.");
@@ -80,6 +97,10 @@ struct RewardOptions {
     v(command, "command", Affects::kResults,
       "Program of the reward command, for the shell: reads JSON lines, writes scores "
       "(docs/rewards.md).");
+    v(http, "http", Affects::kResults,
+      "URLs of the reward http: servers that answer as OpenRLHF's --remote_rm_url "
+      "(docs/rewards.md).");
+    v.group("judge", judge);
     v.group("code", code);
     v.group("overlong_buffer", overlong_buffer);
     v(timeout_seconds, "timeout_seconds", Affects::kResults,

@@ -27,8 +27,9 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   std::vector<std::string> names;
   for (const OptionRef& ref : refs) names.push_back(ref.name);
   EXPECT_EQ(names, (std::vector<std::string>{"functions", "weights", "regex", "format", "command",
-                                             "code.memory_megabytes", "overlong_buffer.len",
-                                             "timeout_seconds", "threads"}));
+                                             "http", "judge.base_url", "judge.model",
+                                             "judge.prompt", "code.memory_megabytes",
+                                             "overlong_buffer.len", "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
   apply_override(refs, "weights=[1.0, 0.5]");
   EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");
@@ -71,11 +72,12 @@ TEST(RewardOptionsTest, InvalidOptionsAreInputErrors) {
 TEST(RewardOptionsTest, EachFunctionIsMadeByItsName) {
   for (const std::string name : {"auto", "gsm8k", "gsm8k_flexible", "math", "math_strict", "code",
                                  "code_partial", "countdown", "countdown_trace", "exact", "regex",
-                                 "command", "format", "length", "repetition"}) {
+                                 "command", "http", "format", "length", "repetition"}) {
     const auto reward = make_reward(with([&](RewardOptions& o) {
       o.functions = {name};
       if (name == "regex") o.regex = "a";
       if (name == "command") o.command = "cat";
+      if (name == "http") o.http = {"http://localhost:5000/get_reward"};
     }));
     EXPECT_EQ(reward->name(), name);
   }

@@ -183,4 +183,29 @@ std::vector<double> add_advantages(const run::AlgorithmOptions& options,
   return rewards;
 }
 
+void add_teacher(const train::DistillationOptions& options, std::span<train::TrainSample> samples) {
+  for (train::TrainSample& sample : samples) {
+    if (!options.use_task_rewards) std::ranges::fill(sample.advantages, 0.0F);
+    if (!options.is_estimate()) continue;
+    const size_t tokens = sample.advantages.size();
+    TLT_CHECK(
+        sample.rollout_logprobs.size() == tokens && sample.reference_logprobs.size() == tokens,
+        "sample ", sample.id, " has no teacher logprobs");
+    for (size_t t = 0; t < tokens; ++t)
+      sample.advantages[t] = static_cast<float>(
+          sample.advantages[t] - options.coef * train::estimate_kl(train::KlType::kK1,
+                                                                   sample.rollout_logprobs[t],
+                                                                   sample.reference_logprobs[t])
+                                                    .value);
+  }
+}
+
+double mean_teacher_kl(std::span<const train::TrainSample> samples) {
+  double sum = 0, tokens = 0;
+  for (const train::TrainSample& sample : samples)
+    for (size_t t = 0; t < sample.reference_logprobs.size(); ++t, ++tokens)
+      sum += static_cast<double>(sample.rollout_logprobs[t]) - sample.reference_logprobs[t];
+  return tokens > 0 ? sum / tokens : 0;
+}
+
 }  // namespace tlt::rl

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "run/algorithm_options.h"
+#include "train/loss_options.h"
 #include "train/sample.h"
 
 namespace tlt::rl {
@@ -44,5 +45,14 @@ namespace tlt::rl {
 std::vector<double> add_advantages(const run::AlgorithmOptions& options,
                                    std::span<const double> scores, int64_t group_size,
                                    std::span<train::TrainSample> samples);
+
+// Adds the divergence from the teacher to the advantages of add_advantages(): with loss_mode k1
+//   A_t = A_t + coef (log teacher_t - log rollout_t)
+// (Thinking Machines, "On-Policy Distillation"), and first sets them to 0 without use_task_rewards.
+// REQUIRES: with k1 every sample's reference logprobs are the teacher's.
+void add_teacher(const train::DistillationOptions& options, std::span<train::TrainSample> samples);
+
+// The mean over all tokens of log rollout - log teacher, which estimates KL(student || teacher).
+double mean_teacher_kl(std::span<const train::TrainSample> samples);
 
 }  // namespace tlt::rl

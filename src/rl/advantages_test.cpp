@@ -346,5 +346,27 @@ TEST(AdvantagesTest, UnknownValuesAreRefusedByName) {
   EXPECT_THROW(with("max_rl").check(/*samples=*/1), InputError);
 }
 
+TEST(TeacherTest, DifferenceOfLogprobsIsAddedToTheAdvantages) {
+  std::vector<train::TrainSample> samples(2);
+  samples[0].rollout_logprobs = {-1, -2};
+  samples[0].reference_logprobs = {-0.5, -4};
+  samples[0].advantages = {1, 1};
+  samples[1].rollout_logprobs = {-3};
+  samples[1].reference_logprobs = {-3};
+  samples[1].advantages = {-1};
+  EXPECT_DOUBLE_EQ(mean_teacher_kl(samples), (-0.5 + 2 + 0) / 3);
+  std::vector<train::TrainSample> mixed = samples, pure = samples, exact = samples, none = samples;
+  add_teacher({.teacher = "t", .coef = 2}, mixed);
+  EXPECT_EQ(mixed[0].advantages, (std::vector<float>{2, -3}));
+  EXPECT_EQ(mixed[1].advantages, (std::vector<float>{-1}));
+  add_teacher({.teacher = "t", .coef = 2, .use_task_rewards = false}, pure);
+  EXPECT_EQ(pure[0].advantages, (std::vector<float>{1, -4}));
+  EXPECT_EQ(pure[1].advantages, (std::vector<float>{0}));
+  add_teacher({.teacher = "t", .loss_mode = "reverse_kl", .use_task_rewards = false}, exact);
+  EXPECT_EQ(exact[0].advantages, (std::vector<float>{0, 0}));
+  add_teacher({}, none);
+  EXPECT_EQ(none[0].advantages, samples[0].advantages);
+}
+
 }  // namespace
 }  // namespace tlt::rl

@@ -97,6 +97,7 @@ void EarlyGradients::set_advantages() {
     reference_logprobs_[group.samples.front().group] = std::move(logprobs);
   }
   add_advantages(options_.algorithm, group.scores, options_.rollout.n, group.samples);
+  add_teacher(options_.distillation, group.samples);
   group.has_advantages = true;
 }
 

@@ -39,7 +39,7 @@ train::TrainSample make_sample(std::span<const int32_t> prompt, const run::Rollo
 
 class EarlyGradients {
  public:
-  // `reference`: of a KL divergence, or null.
+  // `reference`: of a KL divergence, or the teacher whose logprobs the advantages need; or null.
   // REQUIRES: obstacle(options) is empty; all outlive this.
   EarlyGradients(const run::RunOptions& options, train::Trainer& trainer,
                  const model::PolicyModel* reference);

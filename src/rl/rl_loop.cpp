@@ -31,6 +31,13 @@ std::vector<double> scores_of(std::span<const run::Rollout> rollouts) {
   return scores;
 }
 
+std::unique_ptr<model::PolicyModel> make_reference(const run::RunOptions& options,
+                                                   const run::RunContext& context) {
+  if (options.distillation.is_estimate()) return run::make_teacher(options, context);
+  if (!options.actor.loss.use_kl_loss && !options.algorithm.use_kl_in_reward) return nullptr;
+  return run::make_policy(options, context.device);
+}
+
 std::optional<GroupFilter> make_filter(const run::RunOptions& options) {
   if (!options.algorithm.filter_groups.enable) return std::nullopt;
   return GroupFilter(options.algorithm.filter_groups, options.reward);
@@ -59,14 +66,14 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
       sampler_(prompts_.parts(), options_.data.shuffle, options_.data.seed),
       total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
-      reference_(options_.actor.loss.use_kl_loss || options_.algorithm.use_kl_in_reward
-                     ? run::make_policy(options_, context_.device)
-                     : nullptr),
+      reference_(make_reference(options_, context_)),
+      teacher_(options_.distillation.is_exact() ? run::make_teacher(options_, context_) : nullptr),
       rollouts_(options_, launch, context_, prompts_, reward_),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm,
                {.total_steps = total_steps_,
                 .temperature = options_.rollout.sampling.rule().logprob_temperature(),
-                .adapter = context_.adapter.get()}),
+                .adapter = context_.adapter.get(),
+                .teacher = teacher_.get()}),
       policy_files_(context_, options_.model.path),
       run_("train", options_, context_, policy_files_.describe_adapter()) {
   if (prompts_.leaves_out_template() && context_.is_first())
@@ -125,6 +132,9 @@ void RlLoop::run_step() {
   if (context_.anyone_interrupted()) return;  // the reference's logprobs may be missing
   const std::vector<double> rewards = add_advantages(
       options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples);
+  add_teacher(options_.distillation, samples);
+  if (options_.distillation.is_estimate())
+    report.metrics().set("distillation/kl", mean_teacher_kl(samples));
   const train::TrainStats stats = update(samples, report);
   if (stats.is_abandoned) return;
   run_.check_skipped(stats, trainer_.optimizer(),

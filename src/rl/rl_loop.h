@@ -76,8 +76,10 @@ class RlLoop {
   std::unique_ptr<data::Dataset> held_out_;
   data::Sampler sampler_;
   const int64_t total_steps_;
-  const std::optional<GroupFilter> filter_;        // only with dynamic sampling
-  std::unique_ptr<model::PolicyModel> reference_;  // only with KL in loss or reward
+  const std::optional<GroupFilter> filter_;  // only with dynamic sampling
+  // Only with KL in loss or reward, or as the teacher of distillation.loss_mode=k1.
+  std::unique_ptr<model::PolicyModel> reference_;
+  std::unique_ptr<model::PolicyModel> teacher_;  // only with distillation.loss_mode=reverse_kl
   RolloutWorker rollouts_;
   train::Trainer trainer_;
   std::optional<EarlyGradients> early_gradients_;  // none where an option rules them out

@@ -88,6 +88,29 @@ std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const
   return policy;
 }
 
+std::unique_ptr<model::PolicyModel> make_teacher(const RunOptions& options,
+                                                 const RunContext& context) {
+  const std::string& folder = options.distillation.teacher;
+  const auto tokenizer = tokenizer::Tokenizer::load(folder);
+  const int64_t tokens = context.tokenizer.vocab_size();
+  TLT_CHECK_INPUT(tokenizer.vocab_size() == tokens, "distillation.teacher: ", folder, " has ",
+                  tokenizer.vocab_size(), " tokens and ", options.model.path, " has ", tokens,
+                  "; give a teacher with the same tokenizer");
+  for (int32_t id = 0; id < tokens; ++id)
+    TLT_CHECK_INPUT(tokenizer.token_bytes(id) == context.tokenizer.token_bytes(id),
+                    "distillation.teacher: token ", id, " of ", folder, " is not that of ",
+                    options.model.path, "; give a teacher with the same tokenizer");
+  auto teacher = model::load_policy(folder, context.device, context.model->type());
+  const int64_t rows = teacher->config().vocabulary, wanted = context.model->config().vocabulary;
+  TLT_CHECK_INPUT(rows >= tokens, folder, ": tokenizer.json has ", tokens, " tokens, the model ",
+                  rows, "; they do not belong together");
+  TLT_CHECK_INPUT(!options.distillation.is_exact() || rows == wanted,
+                  "distillation.teacher: the LM head of ", folder, " has ", rows,
+                  " rows and that of ", options.model.path, " ", wanted,
+                  ", with padding; set distillation.loss_mode=k1, which needs no padding");
+  return teacher;
+}
+
 std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
                                                  const model::PolicyModel& policy) {
   const ModelOptions& o = options.model;

@@ -59,4 +59,9 @@ struct RunContext {
   mutable int stop_signal_ = 0;
 };
 
+// The teacher of distillation.*, on the run's device and in its compute type. InputError: its tokens
+// are not those of the run's model.
+std::unique_ptr<model::PolicyModel> make_teacher(const RunOptions& options,
+                                                 const RunContext& context);
+
 }  // namespace tlt::run

@@ -56,8 +56,14 @@ std::vector<cluster::Input> fingerprint_inputs(const RunOptions& options) {
   add_files("data.val_files", options.data.val_files);
   if (options.data.chat_template.ends_with(".jinja"))
     inputs.push_back({"data.chat_template", fingerprint_of(options.data.chat_template)});
-  if (std::ranges::find(options.reward.functions, "command") != options.reward.functions.end())
-    add_command(options.reward.command, inputs);
+  const auto has_reward = [&](const char* name) {
+    return std::ranges::count(options.reward.functions, name) > 0;
+  };
+  if (has_reward("command")) add_command(options.reward.command, inputs);
+  if (options.distillation.is_on())
+    inputs.push_back({"distillation.teacher", model::fingerprint(options.distillation.teacher)});
+  if (has_reward("judge"))
+    inputs.push_back({"reward.judge.prompt", fingerprint_of(options.reward.judge.prompt)});
   if (const std::string init = options.speculative.train.network_plan().folder; !init.empty())
     inputs.push_back({"speculative.train.init", fingerprint_of_drafter(init)});
   return inputs;

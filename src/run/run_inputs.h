@@ -2,9 +2,9 @@
 // is refused before the first step.
 //
 // Covers     the model's folder (without weights if rank 0 sends them), that of the draft model in
-//            use and that of speculative.train.init (model/fingerprint.h); an adapter, each data
-//            file, a chat template's file, and the files that reward.command names (64 blocks of
-//            each).
+//            use, that of speculative.train.init and a teacher (model/fingerprint.h); an adapter, each data
+//            file, a chat template's file, the judge's prompt, and the files that reward.command
+//            names (64 blocks of each).
 // Not        files that only the reward's own program reads, such as Python modules.
 // Threading  pure function.
 //

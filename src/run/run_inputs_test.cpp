@@ -65,6 +65,18 @@ TEST(RunInputsTest, FilesOfTheRewardCommandAreCovered) {
   EXPECT_EQ(after, before);
 }
 
+TEST(RunInputsTest, PromptOfTheJudgeIsCovered) {
+  const TestFolder folder;
+  RunOptions options;
+  options.model.path = std::string(TLT_SOURCE_DIR) + "/models/demo";
+  options.reward.functions = {"judge"};
+  options.reward.judge.prompt = folder / "judge.txt";
+  write_file_atomic(options.reward.judge.prompt, "{response}");
+  const auto before = fingerprints(options);
+  write_file_atomic(options.reward.judge.prompt, "Judge {response}");
+  EXPECT_NE(fingerprints(options).at("reward.judge.prompt"), before.at("reward.judge.prompt"));
+}
+
 TEST(RunInputsTest, InitialDraftModelIsCovered) {
   const TestFolder folder;
   RunOptions options;

@@ -66,6 +66,10 @@ void RunOptions::check() const {
   reward.check();
   environment.check();
   trainer.check();
+  TLT_CHECK_INPUT(!distillation.is_on() || (!actor.loss.use_kl_loss && !algorithm.use_kl_in_reward),
+                  "distillation.teacher takes the place of the reference policy; set ",
+                  actor.loss.use_kl_loss ? "actor.use_kl_loss" : "algorithm.use_kl_in_reward",
+                  "=false");
   TLT_CHECK_INPUT(rollout.engine.max_running > 0 && data.train_batch_size > 0,
                   "data.train_batch_size is ", data.train_batch_size, "; give at least 1");
   TLT_CHECK_INPUT(actor.ppo_mini_batch_size <= data.train_batch_size,

@@ -226,6 +226,7 @@ struct RunOptions {
   AlgorithmOptions algorithm;
   reward::RewardOptions reward;
   environment::EnvironmentOptions environment;
+  train::DistillationOptions distillation;
   RunControlOptions trainer;
   std::vector<Override> overrides;  // of the run that resumes; the other members have their values
 
@@ -238,14 +239,16 @@ struct RunOptions {
     v.group("algorithm", algorithm);
     v.group("reward", reward);
     v.group("environment", environment);
+    v.group("distillation", distillation);
     v.group("trainer", trainer);
   }
   void check() const;
 
-  // The trainer's options: `actor`, with what the loss takes from `algorithm` and `data`.
+  // The trainer's options: `actor`, with the parts of other groups that concern its loss.
   train::TrainerOptions trainer_options() const {
     train::TrainerOptions options = actor;
     options.loss.rollout_correction = algorithm.rollout_correction;
+    options.loss.distillation = distillation;
     options.loss.loss_scale_factor = static_cast<double>(data.max_response_length);
     return options;
   }

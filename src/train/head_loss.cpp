@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "train/reverse_kl.h"
 
 namespace tlt::train {
 namespace {
@@ -59,6 +60,17 @@ void HeadLoss::forward(const at::Tensor& hidden, const Chunk& chunk) {
   ops::row_statistics(model_.device(), target_rows(), statistics_);
 }
 
+// Of the rows of forward().
+void HeadLoss::forward_teacher() {
+  if (!teacher_buffer_.defined())
+    teacher_buffer_ =
+        model_.device().empty({rows_per_chunk_, model_.config().vocabulary}, at::kFloat);
+  teacher_logits_ = teacher_buffer_.narrow(0, 0, rows_.size(0));
+  teacher_->logits(teacher_hidden_.index_select(0, rows_), teacher_logits_);
+  kl_ = reverse_kl({model_.device(), logits_, temperature_}, teacher_logits_);
+  d_kl_.resize(kl_.size());
+}
+
 void HeadLoss::score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see) {
   for (const Chunk& chunk : cut(pack)) {
     forward(hidden, chunk);
@@ -75,15 +87,22 @@ void HeadLoss::add_losses(const Chunk& chunk, TokenLoss& loss, const See& see) {
   const at::Tensor logprobs = statistics_.logprob.cpu(), entropies = statistics_.entropy.cpu();
   d_logprob_ = at::empty_like(logprobs);
   d_entropy_ = at::empty_like(entropies);
+  const auto part = [](auto& values, int64_t first, int64_t count) {
+    return values.empty()
+               ? std::span<float>()
+               : std::span(values).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+  };
   int64_t at = 0;
   for (const Piece& piece : chunk.pieces) {
     see(*piece.sample, piece.first, floats(logprobs, at, piece.count));
     loss.add({.sample = *piece.sample,
               .first = piece.first,
               .logprobs = floats(logprobs, at, piece.count),
-              .entropies = floats(entropies, at, piece.count)},
+              .entropies = floats(entropies, at, piece.count),
+              .teacher_kl = part(kl_, at, piece.count)},
              {.d_logprob = mutable_floats(d_logprob_, at, piece.count),
-              .d_entropy = mutable_floats(d_entropy_, at, piece.count)});
+              .d_entropy = mutable_floats(d_entropy_, at, piece.count),
+              .d_teacher_kl = part(d_kl_, at, piece.count)});
     at += piece.count;
   }
 }
@@ -99,6 +118,8 @@ void HeadLoss::preview(const at::Tensor& hidden, std::span<const PackedSample> p
 void HeadLoss::measure(const at::Tensor& hidden, std::span<const PackedSample> pack,
                        TokenLoss& loss, const See& see) {
   preview(hidden, pack, loss);
+  kl_.clear();
+  d_kl_.clear();
   for (const Chunk& chunk : cut(pack)) {
     forward(hidden, chunk);
     add_losses(chunk, loss, see);
@@ -111,8 +132,12 @@ const at::Tensor& HeadLoss::backward(const at::Tensor& hidden, std::span<const P
   d_hidden_ = at::zeros_like(hidden);
   for (const Chunk& chunk : cut(pack)) {
     forward(hidden, chunk);
+    if (teacher_) forward_teacher();
     add_losses(chunk, loss, see);
+    if (teacher_)
+      reverse_kl_backward({model_.device(), logits_, temperature_}, kl_, d_kl_, teacher_logits_);
     ops::logits_backward(model_.device(), target_rows(), statistics_, d_logprob_, d_entropy_);
+    if (teacher_) logits_.add_(teacher_logits_);
     at::Tensor d_inputs = at::empty_like(inputs_);
     model_.logits_backward(inputs_, logits_, d_inputs, gradients);
     d_hidden_.index_copy_(0, rows_, d_inputs);

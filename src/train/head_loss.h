@@ -49,6 +49,12 @@ class HeadLoss {
   // The logprobs of all response tokens. hidden [T, D].
   void score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see);
 
+  // From now on backward() gives the loss each token's reverse KL divergence from the teacher.
+  // REQUIRES: as many logits as the model's; outlives this.
+  void set_teacher(const model::PolicyModel& teacher) { teacher_ = &teacher; }
+  // The teacher's hidden states [T, D'] of the next backward()'s pack.
+  void show_teacher(const at::Tensor& hidden) { teacher_hidden_ = hidden; }
+
   // Adds the losses of the pack's tokens, without gradients.
   void measure(const at::Tensor& hidden, std::span<const PackedSample> pack, TokenLoss& loss,
                const See& see);
@@ -79,6 +85,7 @@ class HeadLoss {
     return {logits_, model_.config().vocabulary, targets_, temperature_};
   }
   void add_losses(const Chunk& chunk, TokenLoss& loss, const See& see);
+  void forward_teacher();
 
   const model::PolicyModel& model_;
   const double temperature_;
@@ -91,6 +98,12 @@ class HeadLoss {
   at::Tensor logits_;                 // [R, V], a view of it
   at::Tensor d_logprob_, d_entropy_;  // [R] float32, on the host
   at::Tensor d_hidden_;               // [T, D]
+
+  const model::PolicyModel* teacher_ = nullptr;
+  at::Tensor teacher_hidden_;     // [T, D']
+  at::Tensor teacher_buffer_;     // [rows_per_chunk_, V] float32, of this chunk's rows:
+  at::Tensor teacher_logits_;     // [R, V], a view of it: logits, log q, then gradients
+  std::vector<float> kl_, d_kl_;  // [R], empty without a teacher
   ops::RowStatistics statistics_;
 };
 

@@ -49,8 +49,33 @@ struct RolloutCorrectionOptions {
   void check() const;
 };
 
+// On-policy distillation (docs/distillation.md): a teacher scores the student's own responses.
+struct DistillationOptions {
+  std::string teacher;
+  std::string loss_mode = "k1";
+  double coef = 1.0;
+  bool use_task_rewards = true;
+
+  void visit(auto& v) {
+    v(teacher, "teacher", Affects::kResults,
+      "Hugging Face folder of a teacher with the same tokens: on-policy distillation; empty: "
+      "none.");
+    v(loss_mode, "loss_mode", Affects::kResults,
+      "k1: the sampled tokens' logprob difference is added to their advantages; reverse_kl: the "
+      "exact reverse KL divergence is added to the loss.");
+    v(coef, "coef", Affects::kResults, "Weight of the divergence from the teacher.");
+    v(use_task_rewards, "use_task_rewards", Affects::kResults,
+      "false: rewards are reported, but not trained on.");
+  }
+  bool is_on() const { return !teacher.empty(); }
+  bool is_estimate() const { return is_on() && loss_mode == "k1"; }
+  bool is_exact() const { return is_on() && loss_mode == "reverse_kl"; }
+  void check() const;
+};
+
 struct LossOptions {
   PolicyLossOptions policy_loss;
+  DistillationOptions distillation;             // options of the run, not listed here
   RolloutCorrectionOptions rollout_correction;  // an option of algorithm, not listed here
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;

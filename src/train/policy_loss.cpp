@@ -52,8 +52,19 @@ void PolicyLossOptions::check() const {
       "'; use vanilla, gspo, cispo, gpg, sapo, geo_mean, clip_cov, kl_cov or reinforce");
 }
 
+void DistillationOptions::check() const {
+  TLT_CHECK_INPUT(loss_mode == "k1" || loss_mode == "reverse_kl", "distillation.loss_mode is '",
+                  loss_mode, "'; use k1 or reverse_kl");
+  TLT_CHECK_INPUT(std::isfinite(coef) && coef > 0, "distillation.coef is ", coef,
+                  "; use a number above 0, or leave distillation.teacher out");
+  TLT_CHECK_INPUT(use_task_rewards || is_on(),
+                  "distillation.use_task_rewards=false leaves nothing to train on without "
+                  "distillation.teacher; set that, or leave this out");
+}
+
 void LossOptions::check() const {
   rollout_correction.check();
+  distillation.check();
   policy_loss.check();
   const std::string& loss = policy_loss.loss_mode;
   TLT_CHECK_INPUT(clip_ratio_low >= 0 && clip_ratio_low <= 1, "actor.clip_ratio_low is ",
@@ -130,7 +141,7 @@ void PolicyLoss::see_batch(std::span<const TrainSample> batch,
 }
 
 bool PolicyLoss::learns_from(const TrainSample& sample) const {
-  if (options_.entropy_coeff > 0) return true;
+  if (options_.entropy_coeff > 0 || options_.distillation.is_exact()) return true;
   // The penalty of a selected token does not depend on its advantage.
   if (mode_ == Mode::kKlCov && has_true(selected_of_.at(&sample))) return true;
   if (kl_type_ && options_.kl_loss_coef > 0) return true;
@@ -321,14 +332,17 @@ PolicyLoss::Term PolicyLoss::reinforce_term(const TrainSample& sample, const Tok
 }
 
 void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) {
-  const auto& [sample, first, logprobs, entropies] = tokens;
-  const auto& [d_logprob, d_entropy] = out;
+  const TrainSample& sample = tokens.sample;
+  const int64_t first = tokens.first;
+  const std::span<const float> logprobs = tokens.logprobs, entropies = tokens.entropies;
+  const std::span<float> d_logprob = out.d_logprob, d_entropy = out.d_entropy;
   const double token_share = token_weight(sample);
   const std::vector<bool>* const selected = wants_batch() ? &selected_of_.at(&sample) : nullptr;
   for (size_t i = 0; i < logprobs.size(); ++i) {
     const auto at = static_cast<size_t>(first) + i;
     const double weight = sample.weight(static_cast<int64_t>(at)), share = weight * token_share;
     d_logprob[i] = d_entropy[i] = 0;
+    if (!tokens.teacher_kl.empty()) out.d_teacher_kl[i] = 0;
     if (weight == 0) continue;
     const Term pg = policy_term(sample, {.logprob = logprobs[i],
                                          .rollout = sample.rollout_logprobs[at],
@@ -340,6 +354,11 @@ void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) 
     sums_.pg_loss += share * pg.value;
     sums_.kl_loss += share * kl.value;
     sums_.entropy += share * entropies[i];
+    if (!tokens.teacher_kl.empty()) {
+      sums_.teacher_loss += share * tokens.teacher_kl[i];
+      sums_.teacher_kl += weight / denominators_.tokens * tokens.teacher_kl[i];
+      out.d_teacher_kl[i] = static_cast<float>(share * options_.distillation.coef);
+    }
     d_logprob[i] = static_cast<float>(share * (pg.slope + options_.kl_loss_coef * kl.slope));
     d_entropy[i] = static_cast<float>(-share * options_.entropy_coeff);
   }
@@ -347,17 +366,20 @@ void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) 
 
 std::vector<double> PolicyLoss::take_sums() {
   const Sums sums = std::exchange(sums_, {});
-  return {sums.pg_loss, sums.kl_loss, sums.entropy,   sums.clipped, sums.clipped_lower,
-          sums.ppo_kl,  sums.weight,  sums.truncated, sums.bounded, sums.bounded_square};
+  return {sums.pg_loss,       sums.kl_loss,        sums.entropy,      sums.clipped,
+          sums.clipped_lower, sums.ppo_kl,         sums.weight,       sums.truncated,
+          sums.bounded,       sums.bounded_square, sums.teacher_loss, sums.teacher_kl};
 }
 
 std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
     std::span<const double> sums) const {
-  TLT_CHECK(sums.size() == 10);
+  TLT_CHECK(sums.size() == 12);
   const double pg = gradient_scale_ * sums[0], kl = gradient_scale_ * sums[1],
                entropy = gradient_scale_ * sums[2];
+  const bool is_distilled = options_.distillation.is_exact();
   const double loss = pg - options_.entropy_coeff * entropy +
-                      (options_.use_kl_loss ? options_.kl_loss_coef * kl : 0);
+                      (options_.use_kl_loss ? options_.kl_loss_coef * kl : 0) +
+                      (is_distilled ? options_.distillation.coef * gradient_scale_ * sums[10] : 0);
   std::vector<std::pair<std::string, double>> metrics = {
       {"actor/loss", loss},
       {"actor/pg_loss", pg},
@@ -368,6 +390,10 @@ std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
   if (options_.use_kl_loss) {
     metrics.emplace_back("actor/kl_loss", kl);
     metrics.emplace_back("actor/kl_coef", options_.kl_loss_coef);
+  }
+  if (is_distilled) {
+    metrics.emplace_back("distillation/loss", gradient_scale_ * sums[10]);
+    metrics.emplace_back("distillation/kl", token_scale_ * sums[11]);
   }
   if (options_.has_importance_weights()) {
     metrics.emplace_back("rollout_corr/rollout_is_mean", token_scale_ * sums[6]);

@@ -21,7 +21,9 @@
 //   reinforce  pg = -A stop(min(exp(clamp(lp - rollout, -20, 20)), threshold)) lp, the loss of
 //              algorithm.rollout_correction; rollout_is=sequence: of the sum of lp - rollout
 //
-//   loss = pg - entropy_coeff entropy + kl_loss_coef kl        each aggregated by loss_agg_mode
+//   loss = pg - entropy_coeff entropy + kl_loss_coef kl + coef D       each aggregated by
+//                                                                      loss_agg_mode
+//   D: the divergence from the teacher with distillation.loss_mode=reverse_kl (reverse_kl.h)
 //
 // Threading  engine thread only.
 //
@@ -54,7 +56,7 @@ class PolicyLoss final : public TokenLoss {
   // `denominators`: those of the mini-batch, or any until complete() is called.
   PolicyLoss(const LossOptions& options, const Denominators& denominators);
 
-  // Without KL and entropy terms a sample whose advantages are all 0 has no gradient: a group with
+  // Without KL, entropy and teacher a sample whose advantages are all 0 has no gradient: a group with
   // equal scores.
   bool learns_from(const TrainSample& sample) const override;
   bool wants_batch() const override { return options_.policy_loss.uses_covariance(); }
@@ -87,6 +89,7 @@ class PolicyLoss final : public TokenLoss {
     // Importance weights: mean, share above the threshold, and the mean and mean square of those
     // between 1 / threshold and threshold.
     double weight = 0, truncated = 0, bounded = 0, bounded_square = 0;
+    double teacher_loss = 0, teacher_kl = 0;  // aggregated; mean over tokens
   };
 
   // Values of a token; mean_weight: its weight in the means of the metrics.

@@ -22,14 +22,16 @@ namespace tlt::train {
 struct ResponseTokens {
   const TrainSample& sample;
   int64_t first = 0;
-  std::span<const float> logprobs;   // [n]
-  std::span<const float> entropies;  // [n]
+  std::span<const float> logprobs;         // [n]
+  std::span<const float> entropies;        // [n]
+  std::span<const float> teacher_kl = {};  // [n] reverse_kl.h; empty: there is no teacher
 };
 
-// Derivatives of the loss by a token's logprob and entropy.
+// Derivatives of the loss by a token's logprob, entropy and divergence from the teacher.
 struct TokenDerivatives {
-  std::span<float> d_logprob;  // [n]
-  std::span<float> d_entropy;  // [n]
+  std::span<float> d_logprob;          // [n]
+  std::span<float> d_entropy;          // [n]
+  std::span<float> d_teacher_kl = {};  // [n] as the divergences
 };
 
 class TokenLoss {

@@ -107,9 +107,10 @@ struct Trainer::Progress {
   struct Pass {
     PlannedPack pack;
     std::vector<PackedSample> samples;
-    bool is_last = false;                  // of its group
-    const at::Tensor* d_hidden = nullptr;  // null: still in the forward pass
-    double done = 0;                       // layers; one of the backward pass counts as two
+    bool is_last = false;                       // of its group
+    const at::Tensor* d_hidden = nullptr;       // null: still in the forward pass
+    double done = 0;                            // layers; one of the backward pass counts as two
+    bool is_forward = true, is_teacher = true;  // passes that are to be continued
   };
   std::unique_ptr<TokenLoss> loss;
   Difference difference = {};
@@ -144,6 +145,10 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
       tape_(model, options.recompute),
       head_(model, run.temperature) {
   options.check();
+  if (run.teacher && options.loss.distillation.is_exact()) {
+    teacher_tape_.emplace(*run.teacher, /*recompute=*/true);
+    head_.set_teacher(*run.teacher);
+  }
   // A rank with a different setting would deadlock in the collectives.
   const double sharers =
       comm.all_reduce_sum(std::vector<double>{optimizer_.is_shared() ? 1.0 : 0.0})[0];
@@ -312,6 +317,8 @@ bool Trainer::try_compute(const PackPlan& plan, const std::vector<size_t>& indic
 
 void Trainer::begin_pack(const PackPlan& plan, const PlannedPack& pack) {
   progress_->pass.emplace(Progress::Pass{.pack = pack, .samples = plan.load(pack, tape_)});
+  progress_->pass->is_teacher = teacher_tape_ && pack.learns;
+  if (progress_->pass->is_teacher) plan.load(pack, *teacher_tape_);
 }
 
 // Goes one layer further; false: the pack is done, and its gradients are in sum_.
@@ -325,7 +332,7 @@ bool Trainer::advance_pack() {
     end_pack();
     return false;
   }
-  if (model_.forward_layer(tape_)) return true;
+  if (advance_forward()) return true;
   const HeadLoss::See see = std::ref(progress_->difference);
   TokenLoss& loss = *progress_->loss;
   if (pass.pack.learns) {
@@ -337,11 +344,25 @@ bool Trainer::advance_pack() {
   return false;
 }
 
+// A layer of the model, then of the teacher; false: both are done.
+bool Trainer::advance_forward() {
+  Progress::Pass& pass = *progress_->pass;
+  if (pass.is_forward) {
+    pass.is_forward = model_.forward_layer(tape_);
+    return pass.is_forward || pass.is_teacher;
+  }
+  pass.is_teacher = run_.teacher->forward_layer(*teacher_tape_);
+  if (!pass.is_teacher) head_.show_teacher(teacher_tape_->hidden());
+  return pass.is_teacher;
+}
+
 // Of the pack in progress.
 double Trainer::cost_left() const {
   if (!progress_->pass) return 0;
   const Progress::Pass& pass = *progress_->pass;
-  const auto layers = static_cast<double>(model_.config().layers * (pass.pack.learns ? 3 : 1));
+  const int64_t teacher = teacher_tape_ ? run_.teacher->config().layers : 0;
+  const auto layers = static_cast<double>(pass.pack.learns ? 3 * model_.config().layers + teacher
+                                                           : model_.config().layers);
   return pass.pack.cost * (1 - pass.done / layers);
 }
 

@@ -21,6 +21,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -92,6 +93,8 @@ struct TrainingRun {
   int64_t total_steps = 1;         // optimizer steps, for the schedule
   double temperature = 1;          // the rollout's
   LoraAdapter* adapter = nullptr;  // trained instead of the model's weights; null: those are
+  // Of the loss's distillation, with the model's vocabulary, on its device; null: none.
+  const model::PolicyModel* teacher = nullptr;
 };
 
 class Trainer {
@@ -141,6 +144,7 @@ class Trainer {
   bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop);
   void begin_pack(const PackPlan& plan, const PlannedPack& pack);
   bool advance_pack();
+  bool advance_forward();
   void end_pack();
   double cost_left() const;
   Early take_early(const PackPlan& plan, std::span<const TrainSample> samples);
@@ -155,6 +159,7 @@ class Trainer {
   model::Gradients gradients_;  // of the trained parameters
   model::Gradients backward_;   // passed to backward(), which then adds to gradients_
   model::Tape tape_;
+  std::optional<model::Tape> teacher_tape_;  // of the same pack
   HeadLoss head_;
   std::unique_ptr<Progress> progress_;             // of the next optimizer step; null: none
   std::function<void(int64_t, int64_t)> on_pack_;  // may be empty

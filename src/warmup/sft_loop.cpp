@@ -161,6 +161,9 @@ void SftLoop::summarize() {
 }  // namespace
 
 int sft(const run::RunOptions& options, const cluster::Launch& launch) {
+  TLT_CHECK_INPUT(!options.distillation.is_on(),
+                  "distillation.teacher is of `tlt train`, whose responses it scores; leave it out "
+                  "of `tlt sft`");
   return SftLoop(options, launch).run();
 }
 
