@@ -8,7 +8,8 @@
 namespace tlt::apps {
 
 int run_sft(const cli::Arguments& arguments) {
-  return cli::run_recipe(arguments, "Supervised fine-tuning (SFT) of a policy on prompts and responses.", warmup::sft);
+  return cli::run_recipe(
+      arguments, "Supervised fine-tuning (SFT) of a policy on prompts and responses.", warmup::sft);
 }
 
 }  // namespace tlt::apps

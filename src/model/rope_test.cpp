@@ -30,8 +30,8 @@ RopeConfig read(const json& rope_parameters) {
 }
 
 TEST(RopeTest, EveryScalingMatchesTransformers) {
-  const json golden = json::parse(
-      read_file(std::string(TLT_SOURCE_DIR) + "/tests/golden/rope.json", 1 << 20));
+  const json golden =
+      json::parse(read_file(std::string(TLT_SOURCE_DIR) + "/tests/golden/rope.json", 1 << 20));
   const int64_t size = golden.at("head_size");
   for (const json& setting : golden.at("settings")) {
     const at::Tensor table = rope_table(read(setting.at("rope_parameters")), size, 501);

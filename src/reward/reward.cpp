@@ -69,7 +69,8 @@ void RewardOptions::check() const {
     TLT_CHECK_INPUT(
         make_function(name, *this), "unknown reward `", name,
         "` in reward.functions; use gsm8k, gsm8k_flexible, math, math_strict, code, code_partial, "
-        "countdown, countdown_trace, exact, regex, command, http, judge, format, length, repetition "
+        "countdown, countdown_trace, exact, regex, command, http, judge, format, length, "
+        "repetition "
         "or auto");
   }
   TLT_CHECK_INPUT(weights.empty() || weights.size() == functions.size(), "reward.weights has ",

@@ -85,7 +85,8 @@ struct RewardOptions {
   void visit(auto& v) {
     v(functions, "functions", Affects::kResults,
       "Rewards to add up: gsm8k, gsm8k_flexible, math, math_strict, code, code_partial, countdown, "
-      "countdown_trace, exact, regex, command, http, judge, format, length, repetition, or auto (by "
+      "countdown_trace, exact, regex, command, http, judge, format, length, repetition, or auto "
+      "(by "
       "data_source).");
     v(weights, "weights", Affects::kResults,
       "One weight for each of reward.functions; empty: all 1.");

@@ -94,7 +94,6 @@ TEST(HttpRewardTest, PoolCountsWhatFails) {
   RewardOptions options;
   options.functions = {"http"};
   options.http = {stub.url("/")};
-  options.failed_score = -1;
   options.timeout_seconds = kMinute;
   RewardPool pool(make_reward(options), options);
   for (int id = 0; id < 8; ++id) pool.submit(id, {.response = "a"});
@@ -103,7 +102,7 @@ TEST(HttpRewardTest, PoolCountsWhatFails) {
   for (int id = 8; id < 12; ++id) pool.submit(id, {.response = "a"});
   for (const ScoredSample& sample : pool.wait_all()) {
     EXPECT_EQ(sample.status, RewardStatus::kFailed);
-    EXPECT_EQ(sample.result.score, -1);
+    EXPECT_EQ(sample.result.score, 0);
     EXPECT_THAT(sample.error, HasSubstr("refused the connection"));
   }
   EXPECT_EQ(pool.counters().scored, 8);
