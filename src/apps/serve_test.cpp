@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr const char* kKey = "0123456789abcdef";
 
-std::string demo_model() { return std::string(TLT_SOURCE_DIR) + "/models/demo"; }
+std::string demo_model() { return TLT_SOURCE_DIR "/models/demo"; }
 
 // A copy of the demo's model with a chat template that writes the contents after each other.
 std::string model_with_template() {

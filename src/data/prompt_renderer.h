@@ -30,7 +30,7 @@ class PromptRenderer {
   // of the assistant's turn.
   std::string text(const nlohmann::ordered_json& row, const std::string& place) const;
 
-  // The row's prompt as messages, and its tools (null: none), for a conversation that goes on.
+  // The row's prompt as messages, and its tools (null: none), for a conversation that continues.
   // InputError: the prompt is a text that the chat template is not applied to.
   nlohmann::ordered_json messages(const nlohmann::ordered_json& row,
                                   const std::string& place) const;

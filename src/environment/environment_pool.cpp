@@ -218,7 +218,7 @@ void EnvironmentPool::take(Program& program, int64_t episode, const Json& answer
   answers_.push_back(std::move(taken));
 }
 
-// A program that is slow with one call and answers others goes on; one that is silent is ended.
+// A program that is slow with one call and answers others is kept; one that is silent is ended.
 void EnvironmentPool::check_time(Program& program) {
   const Clock::time_point late = Clock::now() - timeout_;
   const std::string what = check_internal::concat(

@@ -55,10 +55,11 @@ TEST(DroppedOptionsTest, WhatToSetInsteadExists) {
   for (const DroppedOption& option : dropped_options()) {
     EXPECT_FALSE(names.contains(std::string(option.name))) << option.name << " is back";
     const std::string instead(option.instead);
-    if (option.is_merged)
+    if (option.is_merged) {
       EXPECT_TRUE(names.contains(instead.substr(0, instead.find_first_of(":,")))) << instead;
-    else if (instead.starts_with("set "))
+    } else if (instead.starts_with("set ")) {
       EXPECT_TRUE(names.contains(instead.substr(instead.rfind(' ') + 1))) << instead;
+    }
   }
 }
 

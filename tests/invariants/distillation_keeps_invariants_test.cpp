@@ -15,10 +15,10 @@ using tests::run_program;
 using tests::Scratch;
 using tests::small_run;
 
-constexpr int kSteps = 2;
-
 class DistillationKeepsInvariants : public ::testing::TestWithParam<std::string> {
  protected:
+  static constexpr int kSteps = 2;
+
   // Its own first steps, with a large learning rate, make the teacher.
   void SetUp() override {
     ASSERT_EQ(run("teacher", 1, {"actor.optim.lr=3e-3", "distillation.teacher="}), 0);

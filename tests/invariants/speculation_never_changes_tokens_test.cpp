@@ -426,7 +426,7 @@ TEST_P(SpeculationNeverChangesTokens, FailedBestDrafterIsNoLongerChosen) {
     drafters.push_back(std::make_unique<ShortLivedDrafter>(oracle(1)));
     drafters.push_back(oracle(0.8));
     const TickingClock clock;
-    Speculation speculation = tuned(clock, std::move(drafters), algorithm, "learned", vocabulary());
+    Speculation speculation = tuned(clock, std::move(drafters), algorithm, vocabulary());
     Engine engine(*model_, crowd(), nullptr, nullptr, &speculation);
     // The other drafter is good, too: a tuner may need more than a short rollout to find the better
     // one.

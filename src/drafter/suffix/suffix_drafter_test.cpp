@@ -301,8 +301,6 @@ TEST(SuffixOptionsTest, InvalidValuesAreNamed) {
   };
   EXPECT_EQ(complaint({}), "no error");
   EXPECT_THAT(complaint({.memory_bytes = -1}), HasSubstr("memory_bytes is -1"));
-  SuffixOptions options;
-  EXPECT_EQ(collect_options(options).size(), 1u);
 }
 
 }  // namespace
