@@ -33,17 +33,22 @@ class Client:
         if address.scheme not in ("http", "https") or not address.hostname:
             raise TltError(f"{url} is not the address of a server; give one such as http://127.0.0.1:8000")
         self.url = f"{address.scheme}://{address.netloc}"
-        self._address, self._api_key, self._timeout = address, api_key, timeout
+        self._host, self._port = address.hostname, address.port
+        self._is_encrypted = address.scheme == "https"
+        self._api_key, self._timeout = api_key, timeout
 
     @contextmanager
     def _answer(self, path: str, body: Optional[Json] = None) -> Iterator[http.client.HTTPResponse]:
-        kind = http.client.HTTPSConnection if self._address.scheme == "https" else http.client.HTTPConnection
-        connection = kind(self._address.hostname, self._address.port, timeout=self._timeout)
+        kind = http.client.HTTPSConnection if self._is_encrypted else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._timeout)
         headers = {"Content-Type": "application/json"}
         if self._api_key is not None:
             headers["Authorization"] = "Bearer " + self._api_key
         try:
-            connection.request("GET" if body is None else "POST", path, body and json.dumps(body), headers)
+            if body is None:
+                connection.request("GET", path, headers=headers)
+            else:
+                connection.request("POST", path, json.dumps(body), headers)
             answer = connection.getresponse()
             if answer.status != 200:
                 raise _refusal(answer.status, answer.read())
@@ -53,7 +58,7 @@ class Client:
         finally:
             connection.close()  # the server cancels what it still computes for it
 
-    def _call(self, path: str, body: Optional[Json] = None) -> Json:
+    def _call(self, path: str, body: Optional[Json] = None) -> Any:
         with self._answer(path, body) as answer:
             return json.loads(answer.read())
 
@@ -72,7 +77,8 @@ class Client:
 
     def completions(self, prompt: Prompt, **fields: Any) -> Json:
         """Responses to a prompt, or to a list of them: strings or token ids."""
-        return self._call("/v1/completions", {"prompt": prompt, **fields})
+        answer: Json = self._call("/v1/completions", {"prompt": prompt, **fields})
+        return answer
 
     def stream_completions(self, prompt: Prompt, **fields: Any) -> Iterator[Json]:
         """The events of completions(); to leave the loop cancels the response."""
@@ -80,7 +86,8 @@ class Client:
 
     def chat(self, messages: Sequence[Json], **fields: Any) -> Json:
         """Responses to a conversation: messages of {"role", "content"}."""
-        return self._call("/v1/chat/completions", {"messages": messages, **fields})
+        answer: Json = self._call("/v1/chat/completions", {"messages": messages, **fields})
+        return answer
 
     def stream_chat(self, messages: Sequence[Json], **fields: Any) -> Iterator[Json]:
         """The events of chat(); to leave the loop cancels the response."""
@@ -88,25 +95,30 @@ class Client:
 
     def tokenize(self, prompt: Optional[str] = None, **fields: Any) -> List[int]:
         """The tokens of a prompt, or of a conversation: tokenize(messages=…)."""
-        return self._call("/tokenize", fields if prompt is None else {"prompt": prompt, **fields})["tokens"]
+        tokens: List[int] = self._call("/tokenize", fields if prompt is None else {"prompt": prompt, **fields})["tokens"]
+        return tokens
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """The text of tokens."""
-        return self._call("/detokenize", {"tokens": list(tokens)})["prompt"]
+        text: str = self._call("/detokenize", {"tokens": list(tokens)})["prompt"]
+        return text
 
     def update_weights(self, model: "Union[str, os.PathLike[str]]") -> int:
         """Replaces the weights by those of a model folder or a run's newest checkpoint; returns their version."""
         folder = os.path.abspath(model)
         path = folder if os.path.exists(folder) else os.fspath(model)
-        return self._call("/update_weights", {"model_path": path})["weight_version"]
+        version: int = self._call("/update_weights", {"model_path": path})["weight_version"]
+        return version
 
     def models(self) -> List[Json]:
         """The model of the server: id, positions, weight_version."""
-        return self._call("/v1/models")["data"]
+        models: List[Json] = self._call("/v1/models")["data"]
+        return models
 
     def health(self) -> Json:
         """{"status": "ok", "weight_version"}; an error when it answers no requests."""
-        return self._call("/health")
+        health: Json = self._call("/health")
+        return health
 
     def metrics(self) -> str:
         """The counters for Prometheus."""

@@ -134,7 +134,7 @@ def main():
     if changed:
         raise SystemExit("files differ from the commit, and the archive would lack that; commit first")
     for path in write_release(given.build, given.folder):
-        print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+        print(f"{path} ({path.stat().st_size:,} bytes)")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def write_program(program, target, rpath):
     shutil.copy2(program, fresh)
     script = fresh.with_name(fresh.name + ".cmake")
     script.write_text(f'file(RPATH_SET FILE "{fresh}" NEW_RPATH "{rpath}")\n'.replace("$", "\\$"), encoding="utf-8")
-    subprocess.run(["cmake", "-P", script], check=True)
+    subprocess.run(["cmake", "-P", script], check=True, stdout=subprocess.DEVNULL)
     script.unlink()
     os.replace(fresh, target)  # the old one may be running
 

@@ -307,8 +307,14 @@ HttpServer::HttpServer(const HttpOptions& options, Api& api, ServerMetrics& metr
 HttpServer::~HttpServer() = default;
 
 void HttpServer::run(const std::function<bool()>& wants_stop) {
-  std::thread listening = start_thread([this] { listener_->listen_after_bind(); });
-  while (!wants_stop()) std::this_thread::sleep_for(kStopInterval);
+  std::atomic<bool> has_ended = false;
+  std::thread listening = start_thread([&] {
+    listener_->listen_after_bind();
+    has_ended = true;
+  });
+  // The library's stop() does nothing before it listens; it would then listen for ever.
+  while (!wants_stop() || (!listener_->is_running() && !has_ended))
+    std::this_thread::sleep_for(kStopInterval);
   listener_->drain();
   listening.join();
 }
