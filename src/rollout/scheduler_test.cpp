@@ -438,6 +438,17 @@ TEST(SchedulerTest, PromptContinuesWithPagesThatAnotherHasComputed) {
   EXPECT_GE(runner.scheduler().prefix_cache_stats().hits, 100);
 }
 
+TEST(SchedulerTest, PlannedPagesAreNotSharedBeforeTheyAreComputed) {
+  FakeRunner runner(with_prefix_cache(), 64);
+  runner.submit(1, prompt_of(9, 30), 1, 4);
+  EXPECT_FALSE(runner.scheduler().plan().empty());
+  runner.scheduler().cancel(1, 0);  // the plan is never run
+  runner.submit(2, prompt_of(9, 30), 1, 4);
+  runner.run();
+  EXPECT_EQ(runner.scheduler().prefix_cache_stats().hits, 0);
+  EXPECT_EQ(runner.stale_slots, 0);
+}
+
 TEST(SchedulerTest, SequencesOfOnePrefixHoldItsPagesOnce) {
   const auto most_running = [](bool is_cached) {
     EngineOptions options = small_options();

@@ -157,11 +157,12 @@ TEST_P(PrefixCacheNeverChangesTokens, WhenTheMemoryIsSmall) {
   EXPECT_GT(hits, 100);
 }
 
-// Draft trees get pages that only the cache has: in the long run it has all.
+// Draft trees get pages that only the cache has: in the long run it has all. The trees are deep
+// enough to need a page of their own most times.
 TEST_P(PrefixCacheNeverChangesTokens, WithSpeculationInAFullCache) {
   const auto accepted_with = [&](bool prefix_cache) {
     Speculation speculation(std::make_unique<OracleDrafter>(plain_, vocabulary(), 0.9, 1),
-                            {4, 1, 5}, vocabulary());
+                            {12, 1, 13}, vocabulary());
     EngineOptions small = options(prefix_cache, /*pages=*/40);
     small.max_running = 4;
     Engine engine(*model_, small, nullptr, nullptr, &speculation);
