@@ -55,10 +55,10 @@ TEST(DroppedOptionsTest, WhatToSetInsteadExists) {
   for (const DroppedOption& option : dropped_options()) {
     EXPECT_FALSE(names.contains(std::string(option.name))) << option.name << " is back";
     const std::string instead(option.instead);
-    if (option.is_merged)
-      EXPECT_TRUE(names.contains(instead.substr(0, instead.find_first_of(":,")))) << instead;
-    else if (instead.starts_with("set "))
-      EXPECT_TRUE(names.contains(instead.substr(instead.rfind(' ') + 1))) << instead;
+    const bool is_option = option.is_merged || instead.starts_with("set ");
+    const std::string name = option.is_merged ? instead.substr(0, instead.find_first_of(":,"))
+                                              : instead.substr(instead.rfind(' ') + 1);
+    EXPECT_TRUE(!is_option || names.contains(name)) << instead;
   }
 }
 
