@@ -59,8 +59,8 @@ TEST(CommandLineComplaintTest, UnknownCommandListsTheKnownOnes) {
   EXPECT_EQ(
       ended.err,
       "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
-      "export, eval, report, generate, chat, serve, score, reward, tokenize, data, import, bench, "
-      "simulate, options, doctor\n");
+      "export, eval, report, generate, chat, serve, score, reward, environment, tokenize, data, "
+      "import, bench, simulate, options, doctor, completion, man\n");
   EXPECT_EQ(run_program({}).exit_code, 2);
 }
 

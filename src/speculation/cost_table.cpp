@@ -73,17 +73,16 @@ double CostTable::seconds(const ByBatch& by_batch, double rows, double batch) {
 }
 
 Curve CostTable::draft_curve(const Arm& arm) const {
+  Curve curve;
+  const DraftCost* nearest = nullptr;
   const auto distance = [&](const DraftCost& cost) {
     return std::pair(std::abs(cost.strategy.width - arm.strategy.width),
                      std::abs(cost.strategy.depth - arm.strategy.depth));
   };
-  std::vector<DraftCost> costs;
-  std::ranges::copy_if(drafts_, std::back_inserter(costs),
-                       [&](const DraftCost& cost) { return cost.kind == arm.kind; });
-  Curve curve;
-  const auto nearest = std::ranges::min_element(costs, {}, distance);
-  for (const auto& [kind, strategy, batch, seconds] : costs)
-    if (strategy == nearest->strategy)
+  for (const DraftCost& cost : drafts_)
+    if (cost.kind == arm.kind && (!nearest || distance(cost) < distance(*nearest))) nearest = &cost;
+  for (const auto& [kind, strategy, batch, seconds] : drafts_)
+    if (nearest && kind == arm.kind && strategy == nearest->strategy)
       curve.points[static_cast<double>(batch)] =
           seconds * static_cast<double>(arm.strategy.depth) / static_cast<double>(strategy.depth);
   return curve;

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -48,15 +47,17 @@ size_t depth_of(const drafter::Strategy& strategy) {
 
 }  // namespace
 
-ThroughputModel::ThroughputModel(const std::vector<Arm>& arms, Setup setup)
+ThroughputModel::ThroughputModel(const std::vector<Arm>& arms, const CostTable& costs,
+                                 int64_t max_rows)
     : arms_(arms),
-      setup_(std::move(setup)),
+      costs_(costs),
+      max_rows_(max_rows),
       drafter_(arms.size()),
       states_(arms.size()),
       rates_(arms.size()) {
   std::vector<std::string> kinds;
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
-    draft_seconds_.push_back(setup_.costs.draft_curve(arms_[arm]));
+    draft_seconds_.push_back(costs_.draft_curve(arms_[arm]));
     const auto known = std::ranges::find(kinds, arms_[arm].kind);
     drafter_[arm] = static_cast<size_t>(known - kinds.begin());
     if (known == kinds.end()) kinds.push_back(arms_[arm].kind);
@@ -71,7 +72,7 @@ ThroughputModel::ThroughputModel(const std::vector<Arm>& arms, Setup setup)
 }
 
 bool ThroughputModel::may_choose(size_t arm, int64_t batch) const {
-  return arm == off_ || arms_[arm].strategy.verify * batch <= setup_.max_rows;
+  return arm == off_ || arms_[arm].strategy.verify * batch <= max_rows_;
 }
 
 // Accepted first choices by depth: the mean over these positions. A rate that is hardly known is
@@ -107,8 +108,8 @@ double ThroughputModel::evidence(size_t arm) const {
 }
 
 double ThroughputModel::target_seconds(const StepOutcome& outcome) const {
-  return setup_.costs.target_seconds(static_cast<double>(outcome.rows()),
-                                     static_cast<double>(outcome.batch), outcome.context);
+  return costs_.target_seconds(static_cast<double>(outcome.rows()),
+                               static_cast<double>(outcome.batch), outcome.context);
 }
 
 double ThroughputModel::draft_seconds(size_t arm, int64_t sequences) const {
@@ -123,7 +124,7 @@ double ThroughputModel::seconds(size_t arm, const Load& load) const {
   const auto batch = static_cast<double>(load.batch);
   drafter::Estimate nodes{static_cast<double>(arms_[arm].strategy.verify - 1), 1};
   nodes.add(states_[arm].nodes.mean, states_[arm].nodes.weight);
-  return setup_.costs.target_seconds(batch * (1 + nodes.mean), batch, load.context) +
+  return costs_.target_seconds(batch * (1 + nodes.mean), batch, load.context) +
          draft_seconds(arm, load.batch);
 }
 
@@ -206,12 +207,7 @@ void ThroughputModel::record(size_t arm, const StepOutcome& outcome) {
 }
 
 void ThroughputModel::learn_tree(size_t played, const drafter::VerifiedTree& tree) {
-  order_.resize(tree.nodes.size());
-  std::iota(order_.begin(), order_.end(), 0);
-  std::ranges::sort(order_, {}, [&](int32_t i) {
-    const drafter::DraftNode& node = tree.nodes[static_cast<size_t>(i)];
-    return std::tuple(-node.probability, node.depth, i);
-  });
+  parts_.take(tree);
   const drafter::Strategy& own = arms_[played].strategy;
   const size_t position = position_bucket(tree.position);
   Positions here = {};
@@ -222,37 +218,16 @@ void ThroughputModel::learn_tree(size_t played, const drafter::VerifiedTree& tre
     const bool contains = other.depth <= own.depth && other.width <= own.width &&
                           other.verify <= own.verify && other.width > 1;
     if (arm != played && (!contains || drafter_[arm] != drafter_[played])) continue;
-    const auto [nodes, accepted] = part_of(tree, other);
+    const auto [nodes, accepted] = parts_.part(other);
     const double expected = usual[depth_of(other)];
     states_[arm].gain.add(static_cast<double>(accepted) / expected, expected);
     states_[arm].nodes.add(static_cast<double>(nodes), 1);
   }
   // A drafter without a proposal has no first choice that could be accepted.
   Rates& rates = drafter_of(played).rates[position];
-  const auto [nodes, accepted] =
-      part_of(tree, {.depth = kDepths, .width = 1, .verify = kDepths + 1});
+  const auto [nodes, accepted] = parts_.part({.depth = kDepths, .width = 1, .verify = kDepths + 1});
   for (size_t depth = 0; depth < accepted; ++depth) rates[depth].add(1, 1);
   if (accepted < std::max<size_t>(nodes, 1)) rates[accepted].add(0, 1);
-}
-
-// The part of the tree that a drafter with this strategy would have proposed. REQUIRES: order_ is
-// the tree's.
-ThroughputModel::Part ThroughputModel::part_of(const drafter::VerifiedTree& tree,
-                                               const drafter::Strategy& strategy) {
-  children_.assign(tree.nodes.size() + 1, 0);
-  Part part;
-  for (const int32_t i : order_) {
-    const drafter::DraftNode& node = tree.nodes[static_cast<size_t>(i)];
-    int64_t& siblings = children_[static_cast<size_t>(node.parent + 1)];
-    if (static_cast<int64_t>(part.nodes) + 1 < strategy.verify && node.depth <= strategy.depth &&
-        siblings >= 0 && siblings < strategy.width)
-      ++siblings, ++part.nodes;
-    else
-      children_[static_cast<size_t>(i + 1)] = -1;
-  }
-  for (int32_t i = tree.accepted; i >= 0; i = tree.nodes[static_cast<size_t>(i)].parent)
-    part.accepted += children_[static_cast<size_t>(i + 1)] >= 0;
-  return part;
 }
 
 void ThroughputModel::learn_seconds(size_t arm, const StepOutcome& outcome) {

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "drafter/estimate.h"
+#include "drafter/tree_parts.h"
 #include "speculation/cost_table.h"
 #include "speculation/tuning_policy.h"
 
@@ -35,13 +36,9 @@ inline constexpr size_t kDepths = 16;  // deeper ones count as the deepest
 
 class ThroughputModel : public TuningPolicy {
  public:
-  struct Setup {
-    CostTable costs;
-    int64_t max_rows = 2048;  // of a forward pass; no arm with more is chosen
-  };
-
-  // REQUIRES: one arm is "off".
-  ThroughputModel(const std::vector<Arm>& arms, Setup setup);
+  // No arm with more than `max_rows` token rows in a forward pass is chosen. REQUIRES: one arm is
+  // "off".
+  ThroughputModel(const std::vector<Arm>& arms, const CostTable& costs, int64_t max_rows);
 
   size_t choose(const Load& load, uint64_t choice) override;
   bool is_exploration() const override {
@@ -63,9 +60,6 @@ class ThroughputModel : public TuningPolicy {
  private:
   using Rates = std::array<drafter::Estimate, kDepths>;
   using ByDepth = std::array<double, kDepths + 1>;
-  struct Part {
-    size_t nodes = 0, accepted = 0;
-  };
 
   struct DrafterState {
     std::array<Rates, kPositions> rates;  // a(d)
@@ -105,13 +99,13 @@ class ThroughputModel : public TuningPolicy {
   void settle(int64_t batch);
   void start_trial(int64_t batch);
   void learn_tree(size_t played, const drafter::VerifiedTree& tree);
-  Part part_of(const drafter::VerifiedTree& tree, const drafter::Strategy& strategy);
   void learn_seconds(size_t arm, const StepOutcome& outcome);
   void pay_trial(const StepOutcome& outcome);
   void forget(double factor, double limit);
 
   const std::vector<Arm> arms_;
-  const Setup setup_;
+  const CostTable costs_;
+  const int64_t max_rows_;
   size_t off_ = 0;
   std::vector<size_t> drafter_;       // [arm]
   std::vector<Curve> draft_seconds_;  // [arm] by sequences
@@ -123,8 +117,7 @@ class ThroughputModel : public TuningPolicy {
   // Scratch.
   std::vector<ByDepth> accepted_;  // [drafter] first choices, for a load
   std::vector<double> rates_;      // [arm] tokens of a sequence per second at speed 1
-  std::vector<int32_t> order_;     // nodes by rank
-  std::vector<int64_t> children_;  // [node + 1]; -1: not in the part
+  drafter::TreeParts parts_;
 };
 
 }  // namespace tlt::speculation

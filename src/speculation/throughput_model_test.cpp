@@ -23,7 +23,7 @@ CostTable make_costs() {
 }
 
 ThroughputModel make_model(const std::vector<Arm>& arms = kArms) {
-  return ThroughputModel(arms, {.costs = make_costs()});
+  return ThroughputModel(arms, make_costs(), 2048);
 }
 
 std::vector<drafter::DraftNode> chain(int32_t length) {
@@ -155,7 +155,7 @@ TEST(ThroughputModelTest, ADrafterWithoutProposalsAcceptsNothing) {
 TEST(ThroughputModelTest, RowsAreThoseThatWereVerified) {
   const std::vector<Arm> arms = {{}, {"eagle", {2, 1, 3}}};
   const CostTable costs({{1, 1, 1}, {1, 101, 101}}, {});
-  ThroughputModel model(arms, {.costs = costs});
+  ThroughputModel model(arms, costs, 2048);
   EXPECT_NEAR(model.expected_seconds(1, 8), 3 * 8, 1e-9);
   const std::vector<drafter::DraftNode> nodes = chain(1);
   const std::vector<drafter::VerifiedTree> trees(8, {nodes, 0});
@@ -178,7 +178,7 @@ TEST(ThroughputModelTest, SpeedFollowsTheMedianOfTheSteps) {
 
 // The table has no draft seconds for a drafter that was not measured.
 TEST(ThroughputModelTest, DraftSecondsAreLearnedInUse) {
-  ThroughputModel model({{}, {"suffix", {2, 1, 3}}}, {.costs = CostTable({{1, 1, 1}}, {})});
+  ThroughputModel model({{}, {"suffix", {2, 1, 3}}}, CostTable({{1, 1, 1}}, {}), 2048);
   const std::vector<drafter::DraftNode> nodes = chain(2);
   const std::vector<drafter::VerifiedTree> trees(8, {nodes, 1});
   for (int i = 0; i < 400; ++i) {
@@ -255,7 +255,7 @@ TEST(ThroughputModelTest, TrialsOfAHopelessDrafterBecomeRare) {
 // An arm is never as good as it may be, so trials never end.
 TEST(ThroughputModelTest, ExplorationCostsOnePercent) {
   ThroughputModel model({{}, {"eagle", {8, 1, 9}}, {"suffix", {8, 1, 9}}},
-                        {.costs = CostTable({{1, 1, 1}, {1, 201, 1.5}}, {})});
+                        CostTable({{1, 1, 1}, {1, 201, 1.5}}, {}), 2048);
   const std::vector<drafter::DraftNode> nodes = chain(8);
   int tries = 0;
   for (int step = 0; step < 10000; ++step) {
@@ -296,13 +296,13 @@ size_t play_rejected(ThroughputModel& model, int64_t batch, double draft_seconds
 
 TEST(ThroughputModelTest, ATrialThatNoLongerFitsEnds) {
   // Three token rows a sequence: 16 sequences fit, and 17 do not.
-  ThroughputModel model({{}, {"eagle", {2, 1, 3}}}, {.costs = make_costs(), .max_rows = 48});
+  ThroughputModel model({{}, {"eagle", {2, 1, 3}}}, make_costs(), 48);
   ASSERT_NE(play_rejected(model, 16), kOffArm) << "a trial begins, and is not over";
   for (int i = 0; i < 100; ++i) EXPECT_EQ(play_rejected(model, 17), kOffArm) << i;
 }
 
 TEST(ThroughputModelTest, AnInterruptedTrialTakesALimitedBudget) {
-  ThroughputModel model({{}, {"eagle", {2, 1, 3}}}, {.costs = make_costs(), .max_rows = 24});
+  ThroughputModel model({{}, {"eagle", {2, 1, 3}}}, make_costs(), 24);
   for (int i = 0; i < 8; ++i) ASSERT_EQ(play_rejected(model, 9), kOffArm) << "does not fit";
   ASSERT_NE(play_rejected(model, 8, /*draft_seconds=*/1000), kOffArm);
   while (play_rejected(model, 8) != kOffArm) {

@@ -31,8 +31,7 @@ std::vector<Arm> make_arms(const SpeculationOptions& options,
 Tuner::Tuner(const SpeculationOptions& options, Setup setup)
     : options_(options), arms_(make_arms(options, setup.kinds)), totals_(arms_.size()) {
   if (options.eagle.tune_algorithm == "ADAPTIVE")
-    policy_ = std::make_unique<ThroughputModel>(
-        arms_, ThroughputModel::Setup{std::move(setup.costs), setup.max_rows});
+    policy_ = std::make_unique<ThroughputModel>(arms_, setup.costs, setup.max_rows);
   else
     policy_ = std::make_unique<BegBandit>(
         arms_, BegBandit::Setup{options.eagle, options.bs_threshold, setup.seed});

@@ -18,6 +18,8 @@ namespace tlt::reward {
 namespace {
 
 constexpr auto kStopAgain = std::chrono::milliseconds(20);
+// The library's limits, which look like a closed connection, come after the timer's.
+constexpr auto kAfterTimer = std::chrono::seconds(1);
 
 // Writing to a socket that the server has closed must not end the process.
 class NoSigpipe {
@@ -175,7 +177,7 @@ HttpAnswer exchange(const HttpUrl& url, const HttpRequest& request,
   }
   const NoSigpipe no_sigpipe;
   httplib::Client client(url.origin);
-  limit_times(client, left);
+  limit_times(client, left + kAfterTimer);
   httplib::Request sent = request_for(url, request);
   bool is_too_long = false;
   sent.content_receiver = [&](const char* bytes, size_t size, uint64_t, uint64_t) {
