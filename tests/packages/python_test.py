@@ -18,6 +18,7 @@ import tlt
 
 SHORT = ONE_STEP + ["model.path=models/demo"]
 PROMPT = "7,6,3:60<think>"
+PLAIN = ["--speculation", "off"]  # starts sooner
 
 
 def processes_with(word):
@@ -72,7 +73,7 @@ class DocsTest(PythonCase):
 
 class ClientTest(PythonCase):
     def test_every_request(self):
-        with tlt.Server(self.model) as client:
+        with tlt.Server(self.model, PLAIN) as client:
             wanted = {"max_tokens": 16, "seed": 3, "n": 2}
             whole = client.completions(PROMPT, **wanted)
             texts = ["", ""]
@@ -110,7 +111,7 @@ class ClientTest(PythonCase):
     def test_key(self):
         key = self.scratch / "key"
         key.write_text("0123456789abcdef\n")
-        with tlt.Server(self.model, ["--api-key-file", str(key)]) as client:
+        with tlt.Server(self.model, [*PLAIN, "--api-key-file", str(key)]) as client:
             with self.assertRaises(tlt.ServerError) as caught:
                 client.models()
             self.assertEqual(caught.exception.status, 401)
@@ -123,7 +124,7 @@ class ClientTest(PythonCase):
             (model / file.name).symlink_to(file)
         (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
         messages = [{"role": "user", "content": PROMPT}]
-        with tlt.Server(model) as client:
+        with tlt.Server(model, PLAIN) as client:
             whole = client.chat(messages, max_tokens=16, seed=1)["choices"][0]["message"]["content"]
             parts = client.stream_chat(messages, max_tokens=16, seed=1)
             self.assertEqual("".join(e["choices"][0]["delta"].get("content") or "" for e in parts), whole)
@@ -133,14 +134,14 @@ class ClientTest(PythonCase):
 
 class GenerateTest(PythonCase):
     def test_tokens_are_those_of_tlt_generate(self):
-        responses = tlt.generate(self.model, [PROMPT], max_tokens=24, seed=5)
+        responses = tlt.generate(self.model, [PROMPT], PLAIN, max_tokens=24, seed=5)
         output = self.scratch / "out.jsonl"
         prompts = self.scratch / "in.jsonl"
         prompts.write_text('{"prompt": "%s"}\n' % PROMPT)
         run(TLT, "generate", "--model", self.model, "--prompts", prompts, "--output", output, "--seed", "5",
             "--max-new-tokens", "24")  # fmt: skip
         self.assertIn(str(responses[0].token_ids).replace(" ", ""), output.read_text().replace(" ", ""))
-        self.assertEqual(tlt.generate(self.model, []), [])
+        self.assertEqual(tlt.generate(self.model, [], PLAIN), [])  # stops at once
         self.expect_no_process()
 
     def test_no_model(self):
@@ -161,7 +162,7 @@ class GenerateTest(PythonCase):
             tlt.find_program()
 
     def test_the_server_ends_with_a_killed_python(self):
-        program = f"import tlt\nwith tlt.Server({self.model!r}) as client:\n  print(client.url, flush=True)\n  input()"
+        program = f"import tlt\nwith tlt.Server({self.model!r}, {PLAIN}) as client:\n  print(client.url, flush=True)\n  input()"
         python = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   env={**os.environ, "PYTHONPATH": str(ROOT / "python")})  # fmt: skip
         self.assertTrue(python.stdout.readline().startswith(b"http://127.0.0.1:"))
@@ -171,7 +172,7 @@ class GenerateTest(PythonCase):
 
     def test_an_error_in_the_block_ends_the_server(self):
         with self.assertRaises(ZeroDivisionError):
-            with tlt.Server(self.model):
+            with tlt.Server(self.model, PLAIN):
                 raise ZeroDivisionError
         self.expect_no_process()
 
