@@ -88,8 +88,10 @@ EnvironmentAnswer answer_of(const Json& json) {
 
 }  // namespace
 
-EnvironmentPool::EnvironmentPool(const EnvironmentOptions& options)
+EnvironmentPool::EnvironmentPool(const EnvironmentOptions& options,
+                                 std::function<Clock::time_point()> now)
     : options_(options),
+      now_(std::move(now)),
       command_(shell_command(options.command)),
       timeout_(std::chrono::duration_cast<Clock::duration>(
           std::chrono::duration<double>(options.timeout_seconds))),
@@ -114,7 +116,7 @@ int64_t EnvironmentPool::open(const Json& row, uint32_t seed) {
   program_of_[episode] = static_cast<size_t>(program - programs_.begin());
   if (!program->child) {
     program->child = std::make_unique<sandbox::ChildProcess>(command_);
-    program->last_answer = Clock::now();
+    program->last_answer = now_();
   }
   send(*program, episode, {{"call", "reset"}, {"episode", episode}, {"seed", seed}, {"row", row}});
   return episode;
@@ -133,7 +135,7 @@ void EnvironmentPool::send(Program& program, int64_t episode, Json call) {
   const int64_t id = ++last_id_;
   Json request = {{"id", id}};
   request.update(call);
-  program.calls[id] = {.episode = episode, .sent = Clock::now()};
+  program.calls[id] = {.episode = episode, .sent = now_()};
   program.child->post(dumped(request));
 }
 
@@ -205,7 +207,7 @@ bool EnvironmentPool::try_take(Program& program, const std::string& line) {
   }
   const int64_t episode = call->second.episode;
   program.calls.erase(call);
-  program.last_answer = Clock::now();
+  program.last_answer = now_();
   if (episode != kClosed) take(program, episode, answer);
   return true;
 }
@@ -220,7 +222,7 @@ void EnvironmentPool::take(Program& program, int64_t episode, const Json& answer
 
 // A program that is slow with one call and answers others is kept; one that is silent is ended.
 void EnvironmentPool::check_time(Program& program) {
-  const Clock::time_point late = Clock::now() - timeout_;
+  const Clock::time_point late = now_() - timeout_;
   const std::string what = check_internal::concat(
       "gave no answer within ", options_.timeout_seconds, " seconds (environment.timeout_seconds)");
   std::vector<int64_t> failed;

@@ -26,6 +26,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -56,8 +57,11 @@ struct EnvironmentTurn {
 
 class EnvironmentPool {
  public:
-  // REQUIRES: options.check() passes, options.is_on().
-  explicit EnvironmentPool(const EnvironmentOptions& options);
+  using Clock = sandbox::ChildProcess::Clock;
+
+  // REQUIRES: options.check() passes, options.is_on(). `now`: for tests of time limits.
+  explicit EnvironmentPool(const EnvironmentOptions& options,
+                           std::function<Clock::time_point()> now = Clock::now);
   ~EnvironmentPool();
 
   // Starts a program and has it reset an episode of this row. InputError: it did not answer.
@@ -79,7 +83,6 @@ class EnvironmentPool {
   int64_t unanswered() const;
 
  private:
-  using Clock = sandbox::ChildProcess::Clock;
   using Json = nlohmann::ordered_json;
   struct Call {
     int64_t episode = 0;  // kClosed: its answer is ignored
@@ -106,6 +109,7 @@ class EnvironmentPool {
   std::string named(const std::string& what) const;
 
   const EnvironmentOptions options_;
+  const std::function<Clock::time_point()> now_;
   const std::string command_;  // for the shell
   const Clock::duration timeout_;
   std::vector<Program> programs_;

@@ -16,12 +16,12 @@ using Json = nlohmann::ordered_json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr double kLong = 60;  // seconds; never reached
+constexpr double kLimit = 60;  // seconds; reached by no test that does not set the time
 
-EnvironmentOptions python(const std::string& code, double seconds = kLong) {
+EnvironmentOptions python(const std::string& code) {
   EnvironmentOptions options;
   options.command = {"python3", "-c", "import json, sys, time\n" + code};
-  options.timeout_seconds = seconds;
+  options.timeout_seconds = kLimit;
   return options;
 }
 
@@ -52,8 +52,8 @@ EnvironmentTurn turn(const std::string& text) {
 }
 
 // The fault of a step that the program answers so.
-std::string fault_of(const std::string& answer, double seconds = kLong) {
-  EnvironmentPool pool(python(steps(answer), seconds));
+std::string fault_of(const std::string& answer) {
+  EnvironmentPool pool(python(steps(answer)));
   const int64_t episode = pool.open(Json::object(), 1);
   const EnvironmentAnswer begun = next(pool);
   EXPECT_EQ(begun.fault, "");
@@ -137,33 +137,58 @@ TEST(EnvironmentPoolTest, FloodFailsTheEpisode) {
   EXPECT_THAT(fault_of("[print('{}') for i in range(100000)]"), HasSubstr("answers no open call"));
 }
 
+// Time that the test sets: the machine's load does not matter.
+struct SetTime {
+  EnvironmentPool::Clock::time_point time;
+  std::function<EnvironmentPool::Clock::time_point()> reader() {
+    return [this] { return time; };
+  }
+};
+
 TEST(EnvironmentPoolTest, SilentProgramIsEnded) {
-  EXPECT_THAT(fault_of("time.sleep(1000)", 2), HasSubstr("gave no answer within 2 seconds"));
+  SetTime clock;
+  EnvironmentPool pool(python(steps("time.sleep(1000)")), clock.reader());
+  const int64_t episode = pool.open(Json::object(), 1), other = pool.open(Json::object(), 1);
+  for (std::vector<EnvironmentAnswer> begun; begun.size() < 2; pool.wait(0.1))
+    for (EnvironmentAnswer& one : pool.poll()) begun.push_back(one);
+  clock.time += std::chrono::seconds(5);
+  pool.step(episode, turn("x"));
+  clock.time += std::chrono::seconds(59);
+  EXPECT_TRUE(pool.poll().empty());
+  clock.time += std::chrono::seconds(2);
+  const std::vector<EnvironmentAnswer> answers = pool.poll();
+  ASSERT_EQ(answers.size(), 2u) << "the other episode of the program fails with it";
+  for (const EnvironmentAnswer& answer : answers)
+    EXPECT_THAT(answer.fault, HasSubstr("gave no answer within 60 seconds"));
+  EXPECT_NE(answers[0].episode, answers[1].episode);
+  EXPECT_EQ(pool.unanswered(), 0);
+  pool.close(other);
+  pool.open(Json::object(), 1);
+  EXPECT_EQ(next(pool).fault, "");
 }
 
 // One call is never answered; the program answers others meanwhile and is kept.
 TEST(EnvironmentPoolTest, LateAnswerFailsItsEpisodeOnly) {
+  SetTime clock;
   EnvironmentPool pool(python(steps("if call['message']['content'] != 'lost': "
-                                    "print(json.dumps({'id': call['id']}))"),
-                              3));
+                                    "print(json.dumps({'id': call['id']}))")),
+                       clock.reader());
   const int64_t lost = pool.open(Json::object(), 1);
   EXPECT_EQ(next(pool).fault, "");
   const int64_t other = pool.open(Json::object(), 1);
   EXPECT_EQ(next(pool).fault, "");
   pool.step(lost, turn("lost"));
-  std::string fault;
-  bool is_free = true;  // `other` has no unanswered call
-  while (fault.empty()) {
-    if (std::exchange(is_free, false)) pool.step(other, turn("x"));
-    pool.wait(0.1);
-    for (const EnvironmentAnswer& answer : pool.poll()) {
-      if (answer.episode == lost) fault = answer.fault;
-      if (answer.episode != other) continue;
-      EXPECT_EQ(answer.fault, "");
-      is_free = true;
-    }
-  }
-  EXPECT_THAT(fault, HasSubstr("gave no answer within 3 seconds"));
+  clock.time += std::chrono::seconds(50);
+  pool.step(other, turn("x"));
+  const EnvironmentAnswer kept = next(pool);
+  EXPECT_EQ(kept.episode, other);
+  EXPECT_EQ(kept.fault, "");
+  clock.time += std::chrono::seconds(20);
+  const EnvironmentAnswer late = next(pool);
+  EXPECT_EQ(late.episode, lost);
+  EXPECT_THAT(late.fault, HasSubstr("gave no answer within 60 seconds"));
+  pool.step(other, turn("x"));
+  EXPECT_EQ(next(pool).fault, "") << "the same program";
 }
 
 TEST(EnvironmentPoolTest, ClosedEpisodesAreToldAndTheirAnswersIgnored) {
