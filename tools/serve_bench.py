@@ -177,8 +177,13 @@ def print_table(servers, results, arguments):
 async def run(arguments):
     servers, started = [], []
     try:
+        missing = 0
         for name, command in commands(arguments):
-            servers.append(Server(name, command, arguments))
+            try:
+                servers.append(Server(name, command, arguments))
+            except OSError as error:
+                missing += 1
+                print(f"{name} does not start: {error}", file=sys.stderr)
         for server in servers:
             try:
                 await server.wait()
@@ -187,7 +192,7 @@ async def run(arguments):
                 print(error, file=sys.stderr)
         if started:
             print_table(started, await rounds(started, arguments), arguments)
-        return 0 if len(started) == len(servers) else 1
+        return 0 if missing == 0 and len(started) == len(servers) else 1
     finally:
         for server in servers:
             server.end()
