@@ -203,8 +203,11 @@ void add_teacher(const train::DistillationOptions& options, std::span<train::Tra
 double mean_teacher_kl(std::span<const train::TrainSample> samples) {
   double sum = 0, tokens = 0;
   for (const train::TrainSample& sample : samples)
-    for (size_t t = 0; t < sample.reference_logprobs.size(); ++t, ++tokens)
+    for (size_t t = 0; t < sample.reference_logprobs.size(); ++t) {
+      if (sample.weight(static_cast<int64_t>(t)) == 0) continue;  // not sampled
       sum += static_cast<double>(sample.rollout_logprobs[t]) - sample.reference_logprobs[t];
+      ++tokens;
+    }
   return tokens > 0 ? sum / tokens : 0;
 }
 

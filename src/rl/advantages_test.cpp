@@ -366,6 +366,29 @@ TEST(TeacherTest, DifferenceOfLogprobsIsAddedToTheAdvantages) {
   EXPECT_EQ(exact[0].advantages, (std::vector<float>{0, 0}));
   add_teacher({}, none);
   EXPECT_EQ(none[0].advantages, samples[0].advantages);
+  samples[0].weights = {0, 1};
+  EXPECT_DOUBLE_EQ(mean_teacher_kl(samples), (2.0 + 0) / 2) << "a token that was not sampled";
+}
+
+// Tokens that an environment gave: weight 0.
+TEST(AdvantagesTest, ObservedTokensDoNotCount) {
+  Step step = step_of({1, 0}, {4, 2});
+  step.samples[0].weights = {0, 1, 0, 1};
+  Step short_step = step_of({1, 0}, {2, 2});
+  for (const char* estimator : {"opo", "reinforce_plus_plus_baseline"}) {
+    add_advantages(with(estimator), step.scores, 2, step.samples);
+    add_advantages(with(estimator), step.scores, 2, short_step.samples);
+    EXPECT_EQ(step.samples[0].advantages[1], short_step.samples[0].advantages[0]) << estimator;
+    EXPECT_EQ(step.samples[1].advantages, short_step.samples[1].advantages) << estimator;
+  }
+  run::AlgorithmOptions options;
+  options.use_kl_in_reward = true;
+  for (train::TrainSample& sample : step.samples) {
+    sample.rollout_logprobs.assign(static_cast<size_t>(sample.response_size()), -1);
+    sample.reference_logprobs = sample.rollout_logprobs;
+  }
+  step.samples[0].reference_logprobs[0] = -9;
+  EXPECT_EQ(add_advantages(options, step.scores, 2, step.samples)[0], 1);
 }
 
 }  // namespace

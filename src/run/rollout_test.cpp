@@ -23,6 +23,9 @@ std::vector<Rollout> random_rollouts(uint32_t name) {
     r.finish_seconds = random.uniform();
     r.is_scored = random.below(2) == 0;
     r.score = random.normal();
+    if (r.response.tokens.size() > 9) r.response.observed = {{0, 2}, {5, 9}};
+    if (random.below(2) == 0)
+      r.episode = reward::EpisodeOutcome{.reward = 0.5, .extras = {{"turns", 2}}, .fault = "died"};
     if (random.below(2) == 0) r.fault = "late";
     if (random.below(2) == 0) r.answer = "4\xc3";
     if (random.below(2) == 0) r.extras = {{"format", 0.5}, {"", -1}};
@@ -39,6 +42,13 @@ TEST(RolloutTest, PackThenUnpackIsTheIdentity) {
       EXPECT_EQ(got[i].response.sample, sent[i].response.sample);
       EXPECT_EQ(got[i].response.tokens, sent[i].response.tokens);
       EXPECT_EQ(got[i].response.logprobs, sent[i].response.logprobs);
+      EXPECT_EQ(got[i].response.observed, sent[i].response.observed);
+      ASSERT_EQ(got[i].episode.has_value(), sent[i].episode.has_value());
+      if (got[i].episode) {
+        EXPECT_EQ(got[i].episode->reward, sent[i].episode->reward);
+        EXPECT_EQ(got[i].episode->extras, sent[i].episode->extras);
+        EXPECT_EQ(got[i].episode->fault, sent[i].episode->fault);
+      }
       EXPECT_EQ(got[i].response.finish, sent[i].response.finish);
       EXPECT_EQ(got[i].finish_seconds, sent[i].finish_seconds);
       EXPECT_EQ(got[i].is_scored, sent[i].is_scored);
