@@ -127,7 +127,8 @@ TEST_P(RealTrackerTest, HasWhatTheRunFolderHas) {
   size_t at = 0;
   for (std::string line; std::getline(lines, line); ++at) {
     ASSERT_LT(at, there["rows"].size());
-    for (const auto& [name, value] : Json::parse(line).items())
+    const Json row = Json::parse(line);
+    for (const auto& [name, value] : row.items())
       EXPECT_EQ(there["rows"][at].value(name_in(package, name), Json()),
                 value.is_null() ? Json("nan") : value)
           << name << " in row " << at;
