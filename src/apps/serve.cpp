@@ -47,9 +47,9 @@ struct ServeFlags {
                      "Connections served at the same time; further ones wait.");
     cli::add_size_flag(flags, "--max-body", http.max_body_bytes, "4MB",
                        "Largest body of a request.");
-    flags.add_flag("!--no-enable-prefix-caching", server.loop.engine.prefix_cache,
-                   "Compute every prompt from its first token, also one that begins like an "
-                   "earlier one.");
+    flags.add_flag_callback(
+        "--no-enable-prefix-caching", [this] { server.loop.engine.prefix_cache = false; },
+        "Compute every prompt from its first token, also one that begins like an earlier one.");
     speculation.add_to(flags);
     cli::add_kv_memory_flag(flags, server.loop.engine);
   }
