@@ -90,7 +90,6 @@ constexpr DroppedOption kDropped[] = {
     {"trainer.heartbeat_timeout_seconds", "60.0", "trainer.timeout_seconds: a tenth of it", true},
     {"trainer.watchdog_timeout_seconds", "600.0", "trainer.timeout_seconds: 1.1 times as long",
      true},
-    {"trainer.broadcast_weights", "false", ""},
     {"trainer.replay_responses", "8", ""},
     {"reward.countdown_format_score", "0.1", ""},
     {"reward.repetition.ngram_size", "3", ""},

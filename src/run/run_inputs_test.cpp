@@ -92,5 +92,24 @@ TEST(RunInputsTest, InitialDraftModelIsCovered) {
             before.at("speculative.train.init"));
 }
 
+TEST(RunInputsTest, WeightsThatRankZeroSendsMayDiffer) {
+  const TestFolder folder;
+  RunOptions options;
+  options.model.path = folder / "model";
+  std::filesystem::copy(std::string(TLT_SOURCE_DIR) + "/models/demo", options.model.path);
+  const auto change = [&] {
+    const std::string file = options.model.path + "/model.safetensors";
+    std::string bytes = read_file(file, int64_t{1} << 30);
+    ++bytes.back();
+    write_file_atomic(file, bytes);
+  };
+  for (const bool broadcasts : {false, true}) {
+    options.trainer.broadcast_weights = broadcasts;
+    const auto before = fingerprints(options);
+    change();
+    EXPECT_EQ(fingerprints(options) == before, broadcasts);
+  }
+}
+
 }  // namespace
 }  // namespace tlt::run
