@@ -15,7 +15,7 @@ using tests::run_program;
 using tests::Scratch;
 using tests::small_run;
 
-constexpr int kSteps = 2;
+constexpr int kTaughtSteps = 2;
 
 class DistillationKeepsInvariants : public ::testing::TestWithParam<std::string> {
  protected:
@@ -27,15 +27,15 @@ class DistillationKeepsInvariants : public ::testing::TestWithParam<std::string>
     std::vector<std::string> all = {"actor.use_kl_loss=false", "trainer.threads=1",
                                     "model.dtype=float32", "distillation.loss_mode=" + GetParam(),
                                     "distillation.teacher=" + (scratch_ / "teacher").string() +
-                                        "/" + tests::checkpoint_folder(kSteps) + "policy"};
+                                        "/" + tests::checkpoint_folder(kTaughtSteps) + "policy"};
     all.insert(all.end(), more.begin(), more.end());
     const int code =
-        run_program(small_run(scratch_ / name, kSteps, workers, all), scratch_ / "log");
+        run_program(small_run(scratch_ / name, kTaughtSteps, workers, all), scratch_ / "log");
     EXPECT_EQ(code, 0) << name << ": " << read_text(scratch_ / "log");
     return code;
   }
   void expect_same(const std::string& name, const std::string& as) const {
-    for (int step = 1; step <= kSteps; ++step)
+    for (int step = 1; step <= kTaughtSteps; ++step)
       for (const std::string& file : tests::state_files(step)) {
         const std::string expected = read_text(scratch_ / as / file);
         ASSERT_FALSE(expected.empty()) << file;
