@@ -1,8 +1,7 @@
-// tlt serve: an HTTP server with the protocol of OpenAI's API (docs/serving.md).
+// tlt serve: an HTTP server with the protocol of OpenAI's API (docs/serving.md), and with --train of
+// the Tinker API (docs/tinker.md).
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "serve/server.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
@@ -11,7 +10,11 @@
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cli/find_model.h"
 #include "cli/generation_flags.h"
+#include "cli/recipe.h"
+#include "serve/server.h"
+#include "tinker/tinker_api.h"
 
 namespace tlt::apps {
 namespace {
@@ -23,10 +26,14 @@ struct ServeFlags {
   cli::ModelFlags model;
   cli::SpeculationFlags speculation{"auto"};
   serve::ServerOptions server;
-  std::string api_key_file;
+  std::string api_key_file, recipe;
+  tinker::TinkerOptions training;
 
   void add_to(CLI::App& flags) {
-    model.add_to(flags);
+    model.add_to(flags, /*model_is_required=*/false);
+    flags.add_option("--train", recipe,
+                     "Recipe of the model to serve and to train with the Tinker API "
+                     "(docs/tinker.md), in place of --model.");
     serve::HttpOptions& http = server.http;
     flags.add_option("--host", http.host,
                      "Address to listen on; one that is not loopback needs --api-key-file.");
@@ -54,7 +61,44 @@ struct ServeFlags {
     cli::add_kv_memory_flag(flags, server.loop.engine);
   }
 
+  // The options of the recipe that concern the model, its training and the folder.
+  void read_recipe() {
+    TLT_CHECK_INPUT(recipe.empty() != model.model.empty(),
+                    "give --model DIR, or --train RECIPE.toml, whose model.path is served");
+    if (recipe.empty()) return;
+    run::RunOptions options = cli::RecipeWords{.recipe = recipe, .overrides = {}}.read();
+    options.model.check();
+    options.actor.check();
+    TLT_CHECK_INPUT(options.model.random_seed < 0 && options.model.lora_adapter_path.empty(),
+                    recipe,
+                    ": model.random_seed and model.lora_adapter_path are not for tlt serve, whose "
+                    "clients create what is trained; leave them out");
+    TLT_CHECK_INPUT(model.adapter.empty(),
+                    "--adapter and --train exclude each other: clients create adapters");
+    model.model = cli::find_model(options.model.path);
+    if (model.dtype == "auto") model.dtype = options.model.dtype;
+    if (model.threads == 0) model.threads = options.trainer.threads;
+    if (model.device == "cpu") model.device = options.trainer.device;
+    training.save_folder = options.trainer.folder() + "/tinker";
+    training.lora_alpha = static_cast<double>(options.model.lora_alpha);
+    training.seed = static_cast<uint64_t>(options.trainer.seed);
+    training.trainer = {.max_tokens = options.actor.max_tokens,
+                        .recompute = options.actor.recompute};
+  }
+
+  serve::Server::MakeExtension make_extension(model::PolicyModel& policy) {
+    if (recipe.empty()) return {};
+    training.model_name = server.model_name;
+    training.model_folder = model.model;
+    training.max_body_bytes = server.http.max_body_bytes;
+    training.max_connections = server.http.max_connections;
+    return [this, &policy](serve::EngineLoop& loop) {
+      return std::make_unique<tinker::TinkerApi>(training, policy, loop);
+    };
+  }
+
   void check() {
+    read_recipe();
     cli::check_kv_memory(server.loop.engine);
     speculation.check();
     if (!api_key_file.empty()) server.http.api_key = read_key(api_key_file);
@@ -93,9 +137,13 @@ int run_serve(const cli::Arguments& arguments) {
   options.model_folder = flags.model.model;
   if (options.model_name.empty()) options.model_name = flags.model.model;
   serve::Server server(options, *policy, *tokenizer,
-                       flags.speculation.make(*policy, options.loop.engine));
+                       flags.speculation.make(*policy, options.loop.engine),
+                       flags.make_extension(*policy));
   log_info("http://{}:{}/v1 has the model {}", options.http.host, server.port(),
            options.model_name);
+  if (!flags.recipe.empty())
+    log_info("http://{}:{} has the Tinker API; weights are saved in {}", options.http.host,
+             server.port(), flags.training.save_folder);
   server.run([] { return interrupted(); });
   return 0;
 }

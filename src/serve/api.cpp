@@ -173,6 +173,27 @@ Reply Api::health() const {
   return json_reply({{"status", "ok"}, {"weight_version", loop_.stats().weight_version}});
 }
 
+std::vector<Route> Api::routes() {
+  return {{"POST", "/v1/completions",
+           [this](const HttpRequest& request, const Client& client) {
+             return completion(request.body, /*is_chat=*/false, client);
+           }},
+          {"POST", "/v1/chat/completions",
+           [this](const HttpRequest& request, const Client& client) {
+             return completion(request.body, /*is_chat=*/true, client);
+           }},
+          {"GET", "/v1/models", [this](const HttpRequest&, const Client&) { return models(); }},
+          {"GET", "/health", [this](const HttpRequest&, const Client&) { return health(); }},
+          {"GET", "/metrics", [this](const HttpRequest&, const Client&) { return metrics(); }},
+          {"POST", "/tokenize",
+           [this](const HttpRequest& request, const Client&) { return tokenize(request.body); }},
+          {"POST", "/detokenize",
+           [this](const HttpRequest& request, const Client&) { return detokenize(request.body); }},
+          {"POST", "/update_weights", [this](const HttpRequest& request, const Client&) {
+             return update_weights(request.body);
+           }}};
+}
+
 Reply Api::metrics() const {
   return {.body = metrics_.text(loop_.stats()), .content_type = "text/plain; version=0.0.4"};
 }

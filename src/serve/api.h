@@ -9,29 +9,16 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <string>
 #include <string_view>
 
 #include "chat_template/tool_calls.h"
 #include "serve/engine_loop.h"
 #include "serve/generation_request.h"
+#include "serve/route.h"
 #include "serve/server_metrics.h"
 
 namespace tlt::serve {
-
-// The client of a request. `write` sends a part of a stream.
-struct Client {
-  std::function<bool()> is_connected;
-  std::function<bool(std::string_view)> write;  // false: the client is gone
-};
-
-struct Reply {
-  std::string body;
-  std::string content_type = "application/json";
-  // When set, writes the body piece by piece, until it is complete or the client is gone.
-  std::function<void(const Client&)> stream = {};
-};
 
 class Api {
  public:
@@ -53,6 +40,9 @@ class Api {
   Reply update_weights(std::string_view body);
   Reply health() const;
   Reply metrics() const;
+
+  // The addresses of all of these. REQUIRES: this outlives them.
+  std::vector<Route> routes();
 
  private:
   std::string next_id(bool is_chat);

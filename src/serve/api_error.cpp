@@ -51,6 +51,11 @@ ApiError server_error(const std::string& message) { return {500, "server_error",
 
 ApiError unavailable(const std::string& message) { return {503, "server_error", message}; }
 
+ApiError wrong_content_type(const std::string& wanted) {
+  return {415, kInvalidRequest,
+          "send the body uncompressed, with the header Content-Type: " + wanted};
+}
+
 ApiError error_of_status(int status, const std::string& path) {
   switch (status) {
     case 404:
@@ -61,9 +66,6 @@ ApiError error_of_status(int status, const std::string& path) {
       return {413, kInvalidRequest,
               "the body is larger than this server accepts; send less, or start it with a larger "
               "--max-body"};
-    case 415:
-      return {415, kInvalidRequest,
-              "send the body uncompressed, with the header Content-Type: application/json"};
     default:
       return {status, status >= 500 ? "server_error" : kInvalidRequest,
               "this is not a request of HTTP/1.1 that the server can read"};

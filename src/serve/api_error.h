@@ -31,6 +31,9 @@ ApiError too_many_requests(const std::string& message);                         
 ApiError server_error(const std::string& message);                                // 500
 ApiError unavailable(const std::string& message);                                 // 503
 
+// 415: the body is not of this type.
+ApiError wrong_content_type(const std::string& wanted);
+
 // The error that a status of the HTTP library means (404, 413 …).
 ApiError error_of_status(int status, const std::string& path);
 

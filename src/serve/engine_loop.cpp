@@ -145,16 +145,19 @@ void EngineLoop::apply_update() {
     update = std::move(updates_.front());
     updates_.pop_front();
   }
+  bool has_changed = false;
   try {
-    model::reload_policy(policy_, update.folder);
-  } catch (const Error&) {
+    has_changed = update.job();
+  } catch (...) {
     return update.version.set_exception(std::current_exception());
   }
-  engine_.new_weights();
-  if (speculation_) speculation_->new_weights();
+  if (has_changed) {
+    engine_.new_weights();
+    if (speculation_) speculation_->new_weights();
+  }
   const std::lock_guard lock(mutex_);
-  update.version.set_value(++stats_.weight_version);
-  log_info("weights of {}: version {}", update.folder, stats_.weight_version);
+  if (has_changed) ++stats_.weight_version;
+  update.version.set_value(stats_.weight_version);
 }
 
 void EngineLoop::deliver_running() {
@@ -220,11 +223,20 @@ void EngineLoop::cancel(const std::shared_ptr<ResponseChannel>& channel) {
 }
 
 int64_t EngineLoop::update_weights(const std::string& folder) {
+  const int64_t version = run_while_idle([this, &folder] {
+    model::reload_policy(policy_, folder);
+    return true;
+  });
+  log_info("weights of {}: version {}", folder, version);
+  return version;
+}
+
+int64_t EngineLoop::run_while_idle(std::function<bool()> job) {
   std::future<int64_t> version;
   {
     const std::lock_guard lock(mutex_);
     if (is_closed_) throw unavailable("the server is stopping");
-    updates_.push_back({folder, {}});
+    updates_.push_back({std::move(job), {}});
     version = updates_.back().version.get_future();
     changed_.notify_one();
   }

@@ -73,6 +73,10 @@ class EngineLoop {
   // Replaces the weights by those of a folder; returns the new version once they are in use.
   // InputError: the folder does not fit; the weights are unchanged.
   int64_t update_weights(const std::string& folder);
+  // Runs `job` on the engine thread while no sequence is unfinished; requests that arrive meanwhile
+  // wait. True: it has changed the weights. Returns the version of the weights afterwards; throws
+  // what the job throws.
+  int64_t run_while_idle(std::function<bool()> job);
 
   // From now on submit() refuses, and run() returns when everything is finished.
   void close();
@@ -88,7 +92,7 @@ class EngineLoop {
     std::shared_ptr<ResponseChannel> channel;
   };
   struct Update {
-    std::string folder;
+    std::function<bool()> job;  // true: the weights have changed
     std::promise<int64_t> version;
   };
   // A group in the engine.

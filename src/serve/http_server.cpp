@@ -22,58 +22,18 @@ namespace {
 constexpr auto kStopInterval = std::chrono::milliseconds(50);
 constexpr int kBacklog = 511;  // the library's 5 make a burst of connections wait for seconds
 
-using Call = std::function<Reply(Api&, const std::string& body, const Client&)>;
-
-struct Route {
-  const char* method;
-  const char* path;
-  Call call;
-};
-
-const std::vector<Route>& routes() {
-  static const std::vector<Route> all = {
-      {"POST", "/v1/completions",
-       [](Api& api, const std::string& body, const Client& client) {
-         return api.completion(body, /*is_chat=*/false, client);
-       }},
-      {"POST", "/v1/chat/completions",
-       [](Api& api, const std::string& body, const Client& client) {
-         return api.completion(body, /*is_chat=*/true, client);
-       }},
-      {"GET", "/v1/models",
-       [](Api& api, const std::string&, const Client&) { return api.models(); }},
-      {"GET", "/health", [](Api& api, const std::string&, const Client&) { return api.health(); }},
-      {"GET", "/metrics",
-       [](Api& api, const std::string&, const Client&) { return api.metrics(); }},
-      {"POST", "/tokenize",
-       [](Api& api, const std::string& body, const Client&) { return api.tokenize(body); }},
-      {"POST", "/detokenize",
-       [](Api& api, const std::string& body, const Client&) { return api.detokenize(body); }},
-      {"POST", "/update_weights",
-       [](Api& api, const std::string& body, const Client&) { return api.update_weights(body); }}};
-  return all;
-}
-
-const Route* find_route(const std::string& method, const std::string& path) {
-  const auto found = std::ranges::find_if(routes(), [&](const Route& route) {
-    return path == route.path && (method == route.method ||
-                                  (method == "HEAD" && std::string_view(route.method) == "GET"));
-  });
-  return found == routes().end() ? nullptr : &*found;
-}
-
 // "localhost:8000" is localhost, "[::1]:8000" ::1.
 std::string host_name(const std::string& host) {
   if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
   return host.substr(0, host.find(':'));
 }
 
-// Whether the type of the body is JSON, with or without a charset.
-bool is_json_type(const std::string& type) {
+// Whether the type of the body is this one, with or without a charset.
+bool is_type(const std::string& type, const std::string& wanted) {
   std::string name = type.substr(0, type.find(';'));
   name.erase(std::remove(name.begin(), name.end(), ' '), name.end());
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name == "application/json";
+  return name == wanted;
 }
 
 }  // namespace
@@ -99,8 +59,8 @@ bool is_loopback(const std::string& host) {
 // The library's server, with connections of our own.
 class HttpServer::Listener final : public httplib::Server {
  public:
-  Listener(const HttpOptions& options, Api& api, ServerMetrics& metrics)
-      : options_(options), api_(api), metrics_(metrics) {
+  Listener(const HttpOptions& options, std::vector<Route> routes, ServerMetrics& metrics)
+      : options_(options), routes_(std::move(routes)), metrics_(metrics) {
     options_.check();
     // The library's default would let a second server listen on the same port.
     set_socket_options([](int socket) {
@@ -121,8 +81,8 @@ class HttpServer::Listener final : public httplib::Server {
     // Before the answer is written, so that who has it finds it counted.
     set_post_routing_handler(
         [this](const httplib::Request& request, const httplib::Response& response) {
-          const bool is_known = find_route(request.method, request.path) != nullptr;
-          metrics_.count_request(is_known ? request.path : "other", response.status);
+          const Route* route = find_route(request.method, request.path);
+          metrics_.count_request(route != nullptr ? route->path : "other", response.status);
         });
     add_routes();
   }
@@ -148,30 +108,29 @@ class HttpServer::Listener final : public httplib::Server {
  private:
   static constexpr size_t kRequestsPerConnection = 10'000;
 
+  const Route* find_route(const std::string& method, const std::string& path) const {
+    const auto found = std::ranges::find_if(routes_, [&](const Route& route) {
+      return route.matches(path) &&
+             (method == route.method || (method == "HEAD" && route.method == "GET"));
+    });
+    return found == routes_.end() ? nullptr : &*found;
+  }
+
+  // admit() has refused what has no route.
   void add_routes() {
-    for (const Route& route : routes()) {
-      const auto answer = [this, &route](const httplib::Request& request,
-                                         httplib::Response& response, const std::string& body) {
-        this->answer(route, request, response, body);
-      };
-      if (std::string_view(route.method) == "GET") {
-        Get(route.path, [answer](const httplib::Request& request, httplib::Response& response) {
-          answer(request, response, "");
-        });
+    Get(".*", [this](const httplib::Request& request, httplib::Response& response) {
+      answer(request, response, "");
+    });
+    Post(".*", [this](const httplib::Request& request, httplib::Response& response,
+                      const httplib::ContentReader& reader) {
+      std::string body;
+      if (try_read(reader, body)) {
+        answer(request, response, body);
       } else {
-        Post(route.path, [this, answer](const httplib::Request& request,
-                                        httplib::Response& response,
-                                        const httplib::ContentReader& reader) {
-          std::string body;
-          if (try_read(reader, body)) {
-            answer(request, response, body);
-          } else {
-            refuse(response, error_of_status(std::ssize(body) > options_.max_body_bytes ? 413 : 400,
-                                             request.path));
-          }
-        });
+        refuse(response, error_of_status(std::ssize(body) > options_.max_body_bytes ? 413 : 400,
+                                         request.path));
       }
-    }
+    });
   }
 
   // False: the body is too large, incomplete or too slow. The bytes of a chunked body count too.
@@ -200,16 +159,16 @@ class HttpServer::Listener final : public httplib::Server {
     const Route* route = find_route(request.method, request.path);
     if (route == nullptr) throw error_of_status(404, request.path);
     check_caller(request);
-    if (std::string_view(route->method) != "POST") {
+    if (route->method != "POST") {
       if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
         throw error_of_status(400, request.path);
       return;
     }
-    if (!is_json_type(request.get_header_value("Content-Type")) ||
+    if (!is_type(request.get_header_value("Content-Type"), route->content_type) ||
         request.has_header("Content-Encoding"))
-      throw error_of_status(415, request.path);
+      throw wrong_content_type(route->content_type);
     if (!request.has_header("Content-Length") && !request.has_header("Transfer-Encoding"))
-      throw bad_request("the request has no body; give a JSON object");
+      throw bad_request("the request has no body; give one of type " + route->content_type);
     const auto length = request.get_header_value<uint64_t>("Content-Length");
     if (length > static_cast<uint64_t>(options_.max_body_bytes))
       throw error_of_status(413, request.path);
@@ -225,7 +184,9 @@ class HttpServer::Listener final : public httplib::Server {
       return;
     }
     if (request.path == "/health") return;
-    const std::string given = request.get_header_value("Authorization");
+    const std::string other = request.get_header_value("X-API-Key");
+    const std::string given =
+        other.empty() ? request.get_header_value("Authorization") : "Bearer " + other;
     if (!equal_in_constant_time(sha256(given), sha256("Bearer " + options_.api_key)))
       throw unauthorized(
           given.empty()
@@ -233,12 +194,14 @@ class HttpServer::Listener final : public httplib::Server {
               : "this is not the API key of this server; give that of its --api-key-file");
   }
 
-  void answer(const Route& route, const httplib::Request& request, httplib::Response& response,
+  void answer(const httplib::Request& request, httplib::Response& response,
               const std::string& body) {
     try {
+      const Route* route = find_route(request.method, request.path);
+      if (route == nullptr) throw error_of_status(404, request.path);
       Connection& connection = Connection::current();
       const Client client{.is_connected = [&] { return connection.is_alive(); }, .write = {}};
-      Reply reply = route.call(api_, body, client);
+      Reply reply = route->answer({.path = request.path, .body = body}, client);
       if (!reply.stream) return response.set_content(reply.body, reply.content_type);
       response.set_header("Cache-Control", "no-cache");
       response.set_chunked_content_provider(
@@ -269,7 +232,9 @@ class HttpServer::Listener final : public httplib::Server {
 
   static void refuse(httplib::Response& response, const ApiError& error) {
     response.status = error.status;
-    response.set_content(error.body(), "application/json");
+    // The library does not compress a type with a charset: a client that decompresses drops
+    // Content-Length, and Tinker's takes a 400 without it for the error of a proxy.
+    response.set_content(error.body(), "application/json; charset=utf-8");
     if (error.status == 429) response.set_header("Retry-After", "1");
   }
 
@@ -295,14 +260,16 @@ class HttpServer::Listener final : public httplib::Server {
   }
 
   const HttpOptions options_;
-  Api& api_;
+  const std::vector<Route> routes_;
   ServerMetrics& metrics_;
   std::atomic<bool> is_draining_ = false;
   std::atomic<int64_t> active_ = 0;  // requests whose headers were read and that are not answered
 };
 
-HttpServer::HttpServer(const HttpOptions& options, Api& api, ServerMetrics& metrics)
-    : listener_(std::make_unique<Listener>(options, api, metrics)), port_(listener_->bind()) {}
+HttpServer::HttpServer(const HttpOptions& options, std::vector<Route> routes,
+                       ServerMetrics& metrics)
+    : listener_(std::make_unique<Listener>(options, std::move(routes), metrics)),
+      port_(listener_->bind()) {}
 
 HttpServer::~HttpServer() = default;
 

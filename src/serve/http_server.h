@@ -6,11 +6,11 @@
 // they have another Host or are not application/json.
 //
 // Owns       the listening socket, the connections and their threads.
-// Borrows    the API, the metrics.
-// Not here   what the answers are (api.h).
-// Threading  run(): one thread; the API is called from the connections' threads.
+// Borrows    the metrics.
+// Not here   what the answers are (route.h, api.h).
+// Threading  run(): one thread; routes are called from the connections' threads.
 //
-//   HttpServer server({.port = 8000}, api, metrics);
+//   HttpServer server({.port = 8000}, api.routes(), metrics);
 //   server.run([] { return interrupted(); });
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -19,9 +19,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "serve/api.h"
 #include "serve/connection_limits.h"
+#include "serve/route.h"
 #include "serve/server_metrics.h"
 
 namespace tlt::serve {
@@ -44,7 +45,7 @@ bool is_loopback(const std::string& host);
 class HttpServer {
  public:
   // Listens. InputError: the address or port cannot be used.
-  HttpServer(const HttpOptions& options, Api& api, ServerMetrics& metrics);
+  HttpServer(const HttpOptions& options, std::vector<Route> routes, ServerMetrics& metrics);
   ~HttpServer();
 
   int port() const { return port_; }

@@ -36,6 +36,13 @@ Api::Options api_options(const ServerOptions& options, const model::PolicyModel&
           .tool_call_format = tool_call_format(options.tool_call_parser, chat_template)};
 }
 
+std::vector<Route> all_routes(Api& api, Extension* extension) {
+  std::vector<Route> routes;
+  if (extension != nullptr) routes = extension->routes();
+  for (Route& route : api.routes()) routes.push_back(std::move(route));
+  return routes;
+}
+
 }  // namespace
 
 void ServerOptions::check() const {
@@ -49,16 +56,23 @@ void ServerOptions::check() const {
 
 Server::Server(const ServerOptions& options, model::PolicyModel& policy,
                const tokenizer::Tokenizer& tokenizer,
-               std::unique_ptr<rollout::Speculation> speculation)
+               std::unique_ptr<rollout::Speculation> speculation,
+               const MakeExtension& make_extension)
     : response_text_(tokenizer),
       loop_(policy, options.loop, &response_text_, std::move(speculation)),
       api_(api_options(options, policy, tokenizer, loop_), loop_, metrics_),
-      http_(options.http, api_, metrics_) {}
+      extension_(make_extension ? make_extension(loop_) : nullptr),
+      http_(options.http, all_routes(api_, extension_.get()), metrics_) {}
 
 void Server::run(const std::function<bool()>& wants_stop) {
   std::atomic<bool> has_failed = false;
   std::thread http = start_thread([&] {
-    http_.run([&] { return has_failed || wants_stop(); });
+    http_.run([&] {
+      const bool stops = has_failed || wants_stop();
+      if (stops && extension_) extension_->stop_waiting();
+      return stops;
+    });
+    if (extension_) extension_->close();
     loop_.close();
   });
   try {

@@ -1,6 +1,6 @@
 // Server: the engine loop on this thread, HTTP on others, from the start to the last answer.
 //
-// Owns       engine loop, API, metrics, HTTP server.
+// Owns       engine loop, API, an extension of it, metrics, HTTP server.
 // Borrows    policy model, tokenizer.
 // Threading  run(): the thread that drives the device; stop(): any.
 //
@@ -35,9 +35,13 @@ struct ServerOptions {
 
 class Server {
  public:
-  // InputError: the port cannot be used, or the chat template cannot be read.
+  using MakeExtension = std::function<std::unique_ptr<Extension>(EngineLoop&)>;
+
+  // InputError: the port cannot be used, or the chat template cannot be read. `make_extension`:
+  // may be empty; the extension ends before the engine loop.
   Server(const ServerOptions& options, model::PolicyModel& policy,
-         const tokenizer::Tokenizer& tokenizer, std::unique_ptr<rollout::Speculation> speculation);
+         const tokenizer::Tokenizer& tokenizer, std::unique_ptr<rollout::Speculation> speculation,
+         const MakeExtension& make_extension = {});
 
   int port() const { return http_.port(); }
 
@@ -54,6 +58,7 @@ class Server {
   EngineLoop loop_;
   ServerMetrics metrics_;
   Api api_;
+  const std::unique_ptr<Extension> extension_;  // or null
   HttpServer http_;
 };
 

@@ -89,6 +89,12 @@ const AdamW::Kind AdamW::kKinds[3] = {{"master.", &State::master},
                                       {"first_moment.", &State::average},
                                       {"second_moment.", &State::square}};
 
+void AdamW::set_options(const OptimOptions& options) {
+  TLT_CHECK(!is_in_step(), "the previous step has not ended");
+  options.check();
+  options_ = options;
+}
+
 double AdamW::step(const model::Gradients& gradients, double learning_rate) {
   const double norm = gradient_norm(device_, gradients);
   begin_step(norm, learning_rate);

@@ -52,6 +52,8 @@ class AdamW {
   // gradient's norm before clipping. Collective for workers that share the state.
   double step(const model::Gradients& gradients, double learning_rate);
   int64_t steps() const { return steps_; }  // finished steps
+  // Those of the steps from now on. REQUIRES: no step is in progress.
+  void set_options(const OptimOptions& options);
 
   // Counts a step that is left out because its gradient is invalid; weights, moments and steps()
   // stay as they are, so the learning rate schedule does not advance either.
@@ -112,7 +114,7 @@ class AdamW {
 
   const std::vector<model::Parameter>& parameters_;
   const Device device_;
-  const OptimOptions options_;
+  OptimOptions options_;
   cluster::Comm* const sharers_;  // null: not shared
   const Shards shards_;
   std::vector<State> states_;  // in the order of the parameters

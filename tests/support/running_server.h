@@ -45,8 +45,12 @@ class RunningServer {
  public:
   using Json = nlohmann::json;
 
+  // Makes an extension of the server with this model.
+  using MakeExtension =
+      std::function<std::unique_ptr<serve::Extension>(model::PolicyModel&, serve::EngineLoop&)>;
+
   explicit RunningServer(const std::function<void(serve::ServerOptions&)>& change = {},
-                         const std::string& drafter = "")
+                         const std::string& drafter = "", const MakeExtension& make_extension = {})
       : model_folder_(served_model(folder_)),
         policy_(model::load_policy(model_folder_, Device::cpu(1), at::kBFloat16)),
         tokenizer_(tokenizer::Tokenizer::load(model_folder_)) {
@@ -66,8 +70,11 @@ class RunningServer {
       speculation =
           rollout::make_speculation(wanted, *policy_, options.loop.engine, std::move(setup));
     }
-    server_ =
-        std::make_unique<serve::Server>(options, *policy_, tokenizer_, std::move(speculation));
+    serve::Server::MakeExtension make;
+    if (make_extension)
+      make = [&](serve::EngineLoop& loop) { return make_extension(*policy_, loop); };
+    server_ = std::make_unique<serve::Server>(options, *policy_, tokenizer_, std::move(speculation),
+                                              make);
     thread_ = std::thread([this] { server_->run([this] { return stops_.load(); }); });
   }
   ~RunningServer() { stop(); }

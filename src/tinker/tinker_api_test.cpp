@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tinker/tinker_api.h"
+
+#include <cmath>
+
+#include "tests/support/mutator.h"
+#include "tests/support/running_server.h"
+#include "tinker/wire.h"
+
+namespace tlt::tinker {
+namespace {
+
+using nlohmann::json;
+using tests::RunningServer;
+
+constexpr const char* kProto = "application/x-protobuf";
+
+class TinkerServer {
+ public:
+  TinkerServer()
+      : server_({}, "", [this](model::PolicyModel& policy, serve::EngineLoop& loop) {
+          TinkerOptions options;
+          options.model_name = "demo";
+          options.model_folder = std::string(TLT_SOURCE_DIR) + "/models/demo";
+          options.save_folder = folder_ / "saved";
+          options.trainer.max_tokens = 400;
+          return std::make_unique<TinkerApi>(options, policy, loop);
+        }) {}
+
+  RunningServer& server() { return server_; }
+  json post(const std::string& what, const json& body, int status = 200) {
+    return server_.post("/api/v1/" + what, body, status);
+  }
+  // The result of a request's future.
+  json result_of(const json& promise) {
+    return post("retrieve_future", {{"request_id", promise["request_id"]}});
+  }
+  std::string begin_session() {
+    return post("create_session",
+                {{"tags", json::array()}, {"sdk_version", "0.38.0"}})["session_id"];
+  }
+  json create_model(const std::string& session, int64_t number = 0) {
+    return result_of(post("create_model", {{"session_id", session},
+                                           {"model_seq_id", number},
+                                           {"base_model", "demo"},
+                                           {"lora_config", {{"rank", 2}, {"seed", 1}}}}));
+  }
+
+ private:
+  TestFolder folder_;
+  RunningServer server_;
+};
+
+json sample_body(const std::string& sampler, int64_t number) {
+  return {{"sampling_session_id", sampler},
+          {"seq_id", number},
+          {"num_samples", 2},
+          {"prompt", {{"chunks", {{{"type", "encoded_text"}, {"tokens", {17, 18, 12, 20}}}}}}},
+          {"sampling_params", {{"max_tokens", 4}, {"temperature", 1.0}, {"stop", {1}}}},
+          {"prompt_logprobs", true},
+          {"type", "sample"}};
+}
+
+// A forward_backward request of two data.
+std::string gradient_body(const std::string& model, int64_t number) {
+  WireWriter request;
+  request.bytes(1, model);
+  request.varint(2, static_cast<uint64_t>(number));
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<int32_t> tokens = {17, 18, 19};
+    const std::vector<int64_t> targets = {18, 19, 20 + i};
+    const std::vector<float> weights = {0, 1, 1};
+    WireWriter text, chunk, datum;
+    text.bytes(1, bytes_of(tokens));
+    chunk.message(1, text);
+    datum.message(1, chunk);
+    const auto add = [&](const char* name, std::string_view values, uint64_t type) {
+      WireWriter tensor, entry;
+      tensor.bytes(1, values);
+      tensor.varint(3, type);
+      tensor.bytes(4, "\x03");
+      entry.bytes(1, name);
+      entry.message(2, tensor);
+      datum.message(2, entry);
+    };
+    add("target_tokens", bytes_of(targets), 2);
+    add("weights", bytes_of(weights), 1);
+    request.message(3, datum);
+  }
+  request.bytes(4, "cross_entropy");
+  return request.text();
+}
+
+TEST(TinkerApiTest, RequestsRunInTheOrderOfTheirSequenceIdsAndOnce) {
+  TinkerServer tinker;
+  const std::string session = tinker.begin_session();
+  const std::string model = tinker.create_model(session)["model_id"];
+  EXPECT_EQ(model, session + ":train:0");
+  const json save = {{"model_id", model}, {"path", "a"}, {"seq_id", 3}};
+  const json saved = tinker.post("save_weights", save);
+  const json step =
+      tinker.post("optim_step",
+                  {{"model_id", model}, {"seq_id", 2}, {"adam_params", {{"learning_rate", 0.01}}}});
+  const auto gradients =
+      tinker.server().client().Post("/api/v1/forward_backward", gradient_body(model, 1), kProto);
+  ASSERT_EQ(gradients->status, 200) << gradients->body;
+  EXPECT_EQ(tinker.result_of(saved)["path"], "tinker://" + model + "/weights/a");
+  EXPECT_GT(tinker.result_of(step)["metrics"]["grad_norm:mean"], 0.0)
+      << "the gradient that arrived later came first";
+  EXPECT_EQ(tinker.post("save_weights", save), saved) << "sent again, executed once";
+  EXPECT_EQ(tinker.result_of(saved)["type"], "save_weights");
+  tinker.post("optim_step", {{"model_id", model}, {"seq_id", 0}, {"adam_params", {{"beta1", 3}}}});
+  EXPECT_EQ(tinker.result_of({{"request_id", model + ":4"}})["category"], "user");
+  EXPECT_EQ(tinker.result_of(tinker.post(
+                "save_weights", {{"model_id", model}, {"path", "b"}, {"seq_id", 5}}))["type"],
+            "save_weights")
+      << "a request that was refused takes its turn";
+}
+
+TEST(TinkerApiTest, OneModelAtATime) {
+  TinkerServer tinker;
+  const std::string first = tinker.begin_session(), second = tinker.begin_session();
+  const std::string model = tinker.create_model(first)["model_id"];
+  const json create = {{"session_id", second}, {"model_seq_id", 0}, {"base_model", "demo"}};
+  const json refused = tinker.post("create_model", create, 400);
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find(model), std::string::npos);
+  tinker.post("sessions/" + first + "/finish", {{"reason", {{"type", "success"}}}});
+  tinker.post("get_info", {{"model_id", model}}, 404);
+  tinker.post("session_heartbeat", {{"session_id", first}}, 410);
+  EXPECT_EQ(tinker.result_of(tinker.post("create_model", create))["model_id"], second + ":train:0");
+  const json info = tinker.post("get_info", {{"model_id", second + ":train:0"}});
+  EXPECT_EQ(info["is_lora"], false) << "without a lora_config all weights are trained";
+  EXPECT_EQ(
+      tinker.result_of(tinker.post("unload_model", {{"model_id", second + ":train:0"}}))["type"],
+      "unload_model");
+  tinker.post("create_model", create);
+}
+
+TEST(TinkerApiTest, DamagedRequestsGetAnAnswer) {
+  TinkerServer tinker;
+  const std::string session = tinker.begin_session();
+  const std::string model = tinker.create_model(session)["model_id"];
+  const std::string sampler =
+      tinker.post("create_sampling_session", {{"session_id", session},
+                                              {"sampling_session_seq_id", 0},
+                                              {"base_model", "demo"}})["sampling_session_id"];
+  const std::vector<std::pair<std::string, json>> whole = {
+      {"asample", sample_body(sampler, 1)},
+      {"optim_step", {{"model_id", model}, {"seq_id", 1}, {"adam_params", {{"beta1", 0.9}}}}},
+      {"save_weights", {{"model_id", model}, {"path", "a"}, {"seq_id", 1}, {"overwrite", true}}},
+      {"save_weights_for_sampler",
+       {{"model_id", model}, {"seq_id", 2}, {"sampling_session_seq_id", 3}, {"kind", "snapshot"}}},
+      {"load_weights",
+       {{"model_id", model}, {"path", "tinker://a/weights/b"}, {"optimizer", true}, {"seq_id", 3}}},
+      {"create_model",
+       {{"session_id", session},
+        {"model_seq_id", 1},
+        {"base_model", "demo"},
+        {"lora_config", {{"rank", 2}, {"seed", 1}, {"train_attn", false}}}}},
+      {"create_sampling_session",
+       {{"session_id", session},
+        {"sampling_session_seq_id", 9},
+        {"model_path", "tinker://a/sampler_weights/b"}}},
+      {"weights_info", {{"tinker_path", "tinker://a/weights/b"}}},
+      {"session_heartbeat", {{"session_id", session}}}};
+  tests::Mutator mutator(/*seed=*/7, {"tinker://", "../", "seq_id", "null", "1e999", "\xff"});
+  std::map<int, int> statuses;
+  for (int i = 0; i < 500; ++i) {
+    const auto& [what, body] = mutator.one_of(whole);
+    const std::string text = body.dump(), other = mutator.one_of(whole).second.dump();
+    const std::string damaged =
+        mutator.one_in(4) ? mutator.bytes(text, other) : mutator.json(text, other);
+    const auto answer = tinker.server().send("/api/v1/" + what, damaged);
+    ASSERT_TRUE(answer) << what << " " << damaged;
+    ++statuses[answer->status];
+    EXPECT_LT(answer->status, 500) << what << " " << damaged << answer->body;
+    if (answer->status >= 400) {
+      EXPECT_FALSE(json::parse(answer->body)["error"]["message"].empty());
+    }
+  }
+  const std::string gradients = gradient_body(model, 0);
+  for (int i = 0; i < 300; ++i) {
+    const auto answer = tinker.server().client().Post("/api/v1/forward_backward",
+                                                      mutator.bytes(gradients, gradients), kProto);
+    ASSERT_TRUE(answer);
+    ++statuses[answer->status];
+    EXPECT_LT(answer->status, 500) << answer->body;
+  }
+  EXPECT_GT(statuses[400], 100);
+  EXPECT_GT(statuses[200], 20);
+  // The server still works.
+  const auto answer =
+      tinker.server().send("/api/v1/asample", sample_body(sampler, 1'000'000).dump());
+  ASSERT_EQ(answer->status, 200) << answer->body;
+  const auto result =
+      tinker.server().send("/api/v1/retrieve_future",
+                           json{{"request_id", json::parse(answer->body)["request_id"]}}.dump());
+  EXPECT_EQ(result->get_header_value("Content-Type"), kProto) << result->body;
+}
+
+TEST(TinkerApiTest, WhatItDoesNotHaveIsOneSentence) {
+  TinkerServer tinker;
+  for (const char* what : {"create_custom_loss", "save_weights_external", "copy_weights"})
+    EXPECT_NE(tinker.post(what, json::object(), 404)["error"]["message"].get<std::string>().find(
+                  "docs/tinker.md"),
+              std::string::npos);
+  EXPECT_NE(tinker.server()
+                .post("/update_weights", {{"model_path", "x"}}, 400)["error"]["message"]
+                .get<std::string>()
+                .find("--train"),
+            std::string::npos);
+  EXPECT_EQ(tinker.server().get("/api/v1/healthz")["status"], "ok");
+  EXPECT_EQ(tinker.post("telemetry", {{"events", json::array()}})["status"], "accepted");
+  const json models = tinker.server().get("/api/v1/get_server_capabilities")["supported_models"];
+  EXPECT_EQ(models[0]["model_name"], "demo");
+  EXPECT_EQ(
+      tinker.server().client().Post("/api/v1/forward_backward", "{}", "application/json")->status,
+      415);
+}
+
+}  // namespace
+}  // namespace tlt::tinker

@@ -1,0 +1,88 @@
+// StepwiseTrainer: gradients and optimizer steps one at a time, at a caller's request: the parts of
+// Trainer::update() for a program that composes them itself (tinker/).
+//
+// A loss is a sum over tokens, not a mean, and the gradients of several passes add up until the next
+// optimizer step. Packs, arithmetic and the exact sum are those of Trainer, so a pass and a step
+// with the same weights of the tokens end with the same bits as Trainer::update().
+//
+// Owns       the optimizer (master weights, moments), gradients, activations of a pack.
+// Borrows    the policy model, whose weights it changes; an adapter, which then is all that is
+//            trained.
+// Not here   several workers (trainer.h).
+// Threading  engine thread only.
+//
+//   StepwiseTrainer trainer(model, /*adapter=*/nullptr, {.max_tokens = 16384});
+//   const auto pass = trainer.forward_backward(samples, loss);
+//   const auto [norm, fault] = trainer.step(optim);
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cluster/comm.h"
+#include "model/policy_model.h"
+#include "model/tape.h"
+#include "train/adamw.h"
+#include "train/gradient_sum.h"
+#include "train/head_loss.h"
+#include "train/lora.h"
+#include "train/loss_options.h"
+#include "train/pack_plan.h"
+
+namespace tlt::train {
+
+class StepwiseTrainer {
+ public:
+  struct Options {
+    int64_t max_tokens = 16384;  // per forward pass
+    bool recompute = false;
+  };
+  struct Pass {
+    double loss = 0;  // the sum over all tokens
+    // Of all tokens but the first, by sample: those of the prompt, then those of the response.
+    std::vector<std::vector<float>> logprobs;
+  };
+  struct Step {
+    double norm = 0;    // of the gradient, before clipping
+    std::string fault;  // not empty: the gradient is invalid (gradient_sum.h), nothing has changed
+  };
+
+  StepwiseTrainer(const model::PolicyModel& model, LoraAdapter* adapter, const Options& options);
+
+  // The policy loss of samples with advantages. Losses that compare a sample with its batch
+  // (uses_covariance()) and means are not available: loss_agg_mode is ignored.
+  // forward_backward() adds the gradients to those since the last step.
+  Pass forward(std::span<const TrainSample> samples, const LossOptions& loss);
+  Pass forward_backward(std::span<const TrainSample> samples, const LossOptions& loss);
+
+  // One step of AdamW at the constant rate `optim.lr` with the gradients since the last one, which
+  // are zero again afterwards.
+  Step step(const OptimOptions& optim);
+  void drop_gradients() { sum_.clear(); }
+
+  // After writing its state (load) call written().
+  AdamW& optimizer() { return optimizer_; }
+  void written();
+
+ private:
+  Pass pass(std::span<const TrainSample> samples, const LossOptions& loss, bool is_backward);
+  void score_prompts(const PlannedPack& pack, std::span<const PackedSample> packed,
+                     std::span<const TrainSample> samples, Pass& out);
+
+  const model::PolicyModel& model_;
+  LoraAdapter* const adapter_;  // null: the model's weights are trained
+  const Options options_;
+  const std::unique_ptr<cluster::Comm> alone_;
+  AdamW optimizer_;
+  GradientSum sum_;
+  model::Gradients gradients_;  // of the trained parameters
+  model::Gradients backward_;   // passed to backward(), which then adds to gradients_
+  model::Tape tape_;
+  HeadLoss head_;
+};
+
+}  // namespace tlt::train
