@@ -132,8 +132,8 @@ TEST_F(ServeTinkerTest, FirstStepEqualsThatOfTrain) {
        "data.train_files=[\"countdown:seed=1000,size=64\"]", "data.train_batch_size=4",
        "data.max_prompt_length=64", "data.max_response_length=64", "rollout.n=4",
        "reward.functions=[\"countdown_trace\"]", "actor.loss_agg_mode=seq-mean-token-sum-norm",
-       "actor.loss_scale_factor=64", "model.lora_rank=4", "actor.optim.lr=1e-3",
-       "trainer.total_training_steps=1", "trainer.save_freq=1", "trainer.val_before_train=false",
+       "model.lora_rank=4", "actor.optim.lr=1e-3", "trainer.total_training_steps=1",
+       "trainer.save_freq=1", "trainer.val_before_train=false",
        "trainer.default_local_dir=" + folder});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   TinkerServer server;
