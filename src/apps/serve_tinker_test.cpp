@@ -127,14 +127,14 @@ TEST_F(ServeTinkerTest, StepsEqualThoseOfSft) {
 
 TEST_F(ServeTinkerTest, FirstStepEqualsThatOfTrain) {
   const std::string folder = scratch_folder() + "/train";
-  const Ended ended = run_program(
-      {"train", scratch_file("recipe.toml", recipe()),
-       "data.train_files=[\"countdown:seed=1000,size=64\"]", "data.train_batch_size=4",
-       "data.max_prompt_length=64", "data.max_response_length=64", "rollout.n=4",
-       "reward.functions=[\"countdown_trace\"]", "actor.loss_agg_mode=seq-mean-token-sum-norm",
-       "model.lora_rank=4", "actor.optim.lr=1e-3", "trainer.total_training_steps=1",
-       "trainer.save_freq=1", "trainer.val_before_train=false",
-       "trainer.default_local_dir=" + folder});
+  const Ended ended =
+      run_program({"train", scratch_file("recipe.toml", recipe()),
+                   "data.train_files=[\"countdown:seed=1000,size=64\"]", "data.train_batch_size=4",
+                   "data.max_prompt_length=64", "data.max_response_length=64", "rollout.n=4",
+                   "reward.functions=[\"countdown_trace\"]",
+                   "actor.loss_agg_mode=seq-mean-token-sum-norm", "model.lora_rank=4",
+                   "actor.optim.lr=1e-3", "trainer.total_training_steps=1", "trainer.save_freq=1",
+                   "trainer.val_before_train=false", "trainer.default_local_dir=" + folder});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   TinkerServer server;
   const std::string printed = server.run_client("train '" + folder + "/rollouts/000001.jsonl'");
