@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_limits.h"
 
 namespace tlt::reward {
 
@@ -93,7 +94,7 @@ RewardResult CommandReward::score(const RewardInput& input) const {
   auto [child, outcome, line, id] = ask(input);
   if (outcome != sandbox::ChildProcess::Outcome::kAnswered)
     throw Error(fault(*child, what_happened(*child, outcome)));
-  const Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json answer = parse_limited_json(line);
   if (answer.is_object() && answer.value("id", Json(id)) != Json(id))
     throw Error(fault(*child, "wrote the answer to another response"));
   const bool is_error = answer.is_object() && answer.contains("error");

@@ -178,6 +178,7 @@ void Run::show(const std::string& doing) {
 int Run::end() {
   progress_.reset();
   if (checkpoints_) checkpoints_->drain();
+  watchdog_.reset();  // a slow tracker is no hang
   folder_.finish_trackers(is_complete() ? 0 : context_.exit_code_of_stop());
   if (is_complete()) return 0;
   if (context_.is_first()) {

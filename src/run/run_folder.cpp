@@ -258,7 +258,8 @@ nlohmann::ordered_json dump_row(const DumpedStep& dumped, const Rollout& rollout
   if (sample) row["advantage"] = mean(sample->advantages, *sample);
   if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
   if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
-  for (const auto& [name, value] : rollout.extras) row[name] = value;
+  for (const auto& [name, value] : rollout.extras)  // which must not replace a column
+    if (!row.contains(name)) row[name] = value;
   if (rollout.episode) row["turns_of_episode"] = turns_of(rollout.response, tokenizer);
   if (!rollout.fault.empty()) row["reward_fault"] = rollout.fault;
   return row;

@@ -2,12 +2,24 @@
 #include "run/tracked_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "base/version.h"
 
 namespace tlt::run {
+
+namespace {
+
+// The other workers wait for it in a collective.
+std::chrono::milliseconds start_time(const RunOptions& options) {
+  constexpr double kMost = 60'000;
+  return std::chrono::milliseconds(
+      static_cast<int64_t>(std::min(kMost, 500 * options.trainer.timeout_seconds)));
+}
+
+}  // namespace
 
 tracker::TrackedRun tracked_run(const RunOptions& options, const std::string& folder) {
   RunOptions copy = options;  // collect_options() needs mutable options
@@ -18,7 +30,8 @@ tracker::TrackedRun tracked_run(const RunOptions& options, const std::string& fo
           .folder = folder,
           .project = options.trainer.project_name,
           .name = options.trainer.experiment_name,
-          .config = std::move(config)};
+          .config = std::move(config),
+          .start_time = start_time(options)};
 }
 
 tracker::Table table_of(const DumpedStep& dumped, const tokenizer::Tokenizer& tokenizer) {

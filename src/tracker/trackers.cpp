@@ -19,8 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxIdsBytes = 1 << 20;
-// After that the run begins and its metrics wait.
-constexpr std::chrono::seconds kStartTime(60);
 constexpr std::chrono::seconds kFinishTime(60);
 // An interrupted run may be killed soon; the checkpoint is written before.
 constexpr std::chrono::seconds kInterruptedFinishTime(10);
@@ -83,22 +81,24 @@ Trackers::Trackers(const TrackedRun& run) : ids_path_(run.folder + "/trackers.js
                                                        {"config", run.config}},
                                                   run.limits));
   }
-  for (const auto& tracker : trackers_)
-    await_start(*tracker, /*is_new=*/!ids_.contains(tracker->package()));
+  const auto deadline = Tracker::Clock::now() + run.start_time;
+  for (const auto& tracker : trackers_) await_start(*tracker, deadline);
   save_ids();
 }
 
 Trackers::~Trackers() { finish_within(/*exit_code=*/1, kFailedFinishTime); }
 
-void Trackers::await_start(Tracker& tracker, bool is_new) {
+void Trackers::await_start(Tracker& tracker, Tracker::Clock::time_point deadline) {
+  using std::chrono::milliseconds;
   const std::string& package = tracker.package();
-  switch (tracker.wait_for_start(kStartTime)) {
+  const bool is_new = !ids_.contains(package);
+  const auto left = std::chrono::ceil<milliseconds>(deadline - Tracker::Clock::now());
+  switch (tracker.wait_for_start(std::max(left, milliseconds(0)))) {
     case Tracker::State::kRunning:
       log_info("{}: {}{}", package, is_new ? "" : "continues ", one_sentence(tracker.where()));
       break;
     case Tracker::State::kStarting:
-      log_warning("{} has not started within {} seconds; the run begins, and its metrics wait",
-                  package, kStartTime.count());
+      log_warning("{} has not started in time; the run begins, and its metrics wait", package);
       break;
     case Tracker::State::kOff:
       TLT_CHECK_INPUT(!is_new, "trainer.logger has ", package, ", which ", tracker.fault(), "; ",

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -41,6 +42,8 @@ struct TrackedRun {
   std::string project, name;
   nlohmann::ordered_json config;  // {"trainer.seed": 0, …}
   TrackerLimits limits = {};
+  // For all of them to start; then the run begins and their metrics wait.
+  std::chrono::milliseconds start_time = std::chrono::minutes(1);
 };
 
 // Texts are cut at kMaxCellBytes.
@@ -75,7 +78,7 @@ class Trackers {
  private:
   void send(const std::string& line);
   void save_ids();
-  void await_start(Tracker& tracker, bool is_new);
+  void await_start(Tracker& tracker, Tracker::Clock::time_point deadline);
   void finish_within(int exit_code, std::chrono::milliseconds time);
 
   const std::string ids_path_;

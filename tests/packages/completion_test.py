@@ -107,7 +107,8 @@ class CompletionTest(ScratchCase):
         script.write_text(run(TLT, "completion", "fish"))
 
         def candidates(line):
-            found = run("fish", "--no-config", "-c", f"source {script}; complete -C '{line}'", cwd=self.scratch)
+            found = run("fish", "--no-config", "-c", f"source {script}; complete -C '{line}'", cwd=self.scratch,
+                        env={**os.environ, "HOME": str(self.scratch), "LC_ALL": "C.UTF-8"})  # fmt: skip
             return [candidate.split("\t")[0] for candidate in found.splitlines()]
 
         self.assertEqual(candidates("tlt tr"), ["train"])
@@ -149,7 +150,8 @@ class ManPageTest(ScratchCase):
             self.skipTest("no man")
         page = self.scratch / "tlt.1"
         page.write_text(run(TLT, "man"))
-        ended = subprocess.run(["man", "-l", "--warnings", page], capture_output=True, text=True, check=False)
+        ended = subprocess.run(["man", "-l", "--warnings", page], capture_output=True, text=True, check=False,
+                               env={**os.environ, "LC_ALL": "C.UTF-8"})  # fmt: skip
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
 

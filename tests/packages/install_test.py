@@ -13,6 +13,9 @@ import stage
 import wheel
 
 
+PLAIN = {"PATH": os.environ["PATH"]}  # without MAKEFLAGS: of `make -j2 test`, or `make test CUDA=1`
+
+
 class InstallTest(ScratchCase):
     def test_it_runs_from_an_empty_environment_and_after_a_move(self):
         first = self.scratch / "destdir/usr"
@@ -32,11 +35,11 @@ class InstallTest(ScratchCase):
 
     def test_make_calls_it_with_destdir_and_prefix(self):
         ended = subprocess.run(["make", "-n", "install", "DESTDIR=/stage", "PREFIX=/opt/tlt"], cwd=ROOT,
-                               capture_output=True, text=True, check=True)  # fmt: skip
+                               env=PLAIN, capture_output=True, text=True, check=True)  # fmt: skip
         self.assertIn("setup/packages/stage.py build '/stage/opt/tlt'", ended.stdout)
 
     def test_lines_of_make_help_are_aligned(self):
-        for line in run("make", "-s", "help", cwd=ROOT).splitlines()[:-1]:
+        for line in run("make", "-s", "help", cwd=ROOT, env=PLAIN).splitlines()[:-1]:
             self.assertRegex(line, r"^make [a-z-]+ +\S")
             self.assertEqual(line[16], " ")
             self.assertNotEqual(line[17], " ")

@@ -214,8 +214,7 @@ class TrainTest(PythonCase):
 
 class PackageTest(ScratchCase):
     def test_pip_installs_it_without_a_network(self):
-        venv = self.scratch / "venv"
-        run(sys.executable, "-m", "venv", venv)
+        venv = self.venv()
         offline = {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "HOME": str(self.scratch)}
         run(venv / "bin/python", "-m", "pip", "install", ROOT / "python", env=offline)
         program = "import tlt; print(tlt.find_program(), tlt.__file__)"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the tests of the packages: `X_test.py BUILD [unittest's arguments]`."""
+import importlib.util
 import os
 import subprocess
 import sys
@@ -37,6 +38,13 @@ class ScratchCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(dir=BUILD / "tests", prefix="packages_")
         self.addCleanup(folder.cleanup)
         self.scratch = Path(folder.name)
+
+    def venv(self):
+        """A fresh environment with pip, for which Debian has a package of its own."""
+        if importlib.util.find_spec("ensurepip") is None:
+            self.skipTest("no python3-venv")
+        run(sys.executable, "-m", "venv", self.scratch / "venv")
+        return self.scratch / "venv"
 
     def check_program(self, program, env):
         """`program` runs in this environment, and trains a step from another folder by its own recipe and model."""

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel of `make wheel`, installed by pip into a fresh environment whose torch and pyarrow are those of .deps/."""
 import os
-import sys
 import unittest
 import zipfile
 
@@ -24,8 +23,7 @@ class WheelTest(ScratchCase):
         self.assertTrue(any(name.endswith("/licenses/libflint17.txt") for name in names), names)
         self.assertFalse(any("libtorch" in name or "libarrow" in name or "libc.so" in name for name in names), names)
 
-        venv = self.scratch / "venv"
-        run(sys.executable, "-m", "venv", venv)
+        venv = self.venv()
         offline = {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "HOME": str(self.scratch)}
         run(venv / "bin/python", "-m", "pip", "install", "--no-deps", path, env=offline)
         packages = next(venv.glob("lib/python*/site-packages"))

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_limits.h"
 #include "reward/command.h"
 
 namespace tlt::reward {
@@ -21,7 +22,7 @@ const Json* single_number(const Json& list) {
 }
 
 RewardResult result_from(const std::string& body) {
-  const Json answer = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  const Json answer = parse_limited_json(body);
   if (!answer.is_object() || !answer.contains("rewards"))
     throw Error("the reward server answered " + quoted_answer(body) +
                 ", which is no {\"rewards\": [1]}");

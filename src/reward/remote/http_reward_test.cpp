@@ -70,6 +70,21 @@ TEST(HttpRewardTest, NonsenseFailsTheSample) {
   }
 }
 
+// To write such a list would overflow the stack, to read such an object would take minutes.
+TEST(HttpRewardTest, HostileAnswerFailsTheSample) {
+  std::string members;
+  for (int i = 0; i < 200'000; ++i) members += "\"" + std::to_string(i) + "\":1,";
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  for (const std::string& body :
+       {"{\"rewards\": [" + deep + "]}",
+        "{\"extra_logs\": {" + members + "\"a\": 1}, \"rewards\": [1]}"}) {
+    HttpStub stub(says(body));
+    const HttpReward reward({stub.url("/")}, kMinute);
+    EXPECT_THAT(thrown_message<Error>([&] { reward.score({.response = "a"}); }),
+                HasSubstr("which is no {"));
+  }
+}
+
 TEST(HttpRewardTest, ServersTakeTurns) {
   HttpStub first(says("{\"rewards\": [1]}")), second(says("{\"rewards\": [1]}"));
   const HttpReward reward({first.url("/"), second.url("/")}, kMinute);

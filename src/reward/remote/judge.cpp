@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/files.h"
+#include "base/json_limits.h"
 #include "base/text.h"
 #include "reward/command.h"
 
@@ -45,7 +46,7 @@ std::optional<double> score_of_json(std::string_view text) {
   for (size_t end = text.find('}'); end != text.npos; end = text.find('}')) {
     const std::string_view before = text.substr(0, end + 1);
     const std::string_view braces = before.substr(std::min(before.rfind('{'), end));
-    const Json object = Json::parse(braces, nullptr, /*allow_exceptions=*/false);
+    const Json object = parse_limited_json(braces);
     if (object.is_object() && object.contains("score") && object["score"].is_number())
       score = object["score"].get<double>();
     text.remove_prefix(end + 1);
@@ -131,7 +132,7 @@ std::optional<double> JudgeReward::find_score(const std::string& text) const {
 }
 
 double JudgeReward::score_of(const std::string& body) const {
-  const auto content = content_of(Json::parse(body, nullptr, /*allow_exceptions=*/false));
+  const auto content = content_of(parse_limited_json(body));
   if (!content)
     throw Error("the judge answered " + quoted_answer(body) + ", which is no chat completion");
   const std::optional<double> score = find_score(*content);
