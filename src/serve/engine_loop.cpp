@@ -75,6 +75,7 @@ void EngineLoop::decode() {
 // Waits while there is nothing to do.
 void EngineLoop::take_inbox() {
   std::vector<std::shared_ptr<ResponseChannel>> cancelled;
+  bool cancels_all = false;
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
@@ -82,6 +83,7 @@ void EngineLoop::take_inbox() {
              is_closed_;
     });
     cancelled.swap(cancelled_);
+    cancels_all = cancels_all_;
     for (const auto& channel : cancelled) {
       const auto is_meant = [&](const Submission& waiting) { return waiting.channel == channel; };
       const auto waiting = std::ranges::find_if(inbox_, is_meant);
@@ -89,10 +91,14 @@ void EngineLoop::take_inbox() {
       stats_.unfinished -= waiting->job.responses();
       inbox_.erase(waiting);
     }
-    if (updates_.empty()) starting_.swap(inbox_);
+    while (!inbox_.empty() && inbox_.front().after_updates <= begun_updates_)
+      starting_.splice(starting_.end(), inbox_, inbox_.begin());
   }
   for (const auto& channel : cancelled) stop(channel);
   for (; !starting_.empty(); starting_.pop_front()) start(starting_.front());
+  if (!cancels_all) return;
+  engine_.cancel_all();
+  deliver_finished();
 }
 
 // The same for the same prompt unless it is in use, so that a drafter finds earlier responses to it.
@@ -144,6 +150,7 @@ void EngineLoop::apply_update() {
     if (updates_.empty()) return;
     update = std::move(updates_.front());
     updates_.pop_front();
+    ++begun_updates_;
   }
   bool has_changed = false;
   try {
@@ -211,7 +218,7 @@ std::shared_ptr<ResponseChannel> EngineLoop::submit(EngineJob job) {
                             std::to_string(max_responses()) + "; try again later");
   stats_.unfinished += responses;
   auto channel = std::make_shared<ResponseChannel>();
-  inbox_.push_back({std::move(job), channel});
+  inbox_.push_back({std::move(job), channel, begun_updates_ + std::ssize(updates_)});
   changed_.notify_one();
   return channel;
 }
@@ -243,9 +250,10 @@ int64_t EngineLoop::run_while_idle(std::function<bool()> job) {
   return version.get();
 }
 
-void EngineLoop::close() {
+void EngineLoop::close(bool cancels) {
   const std::lock_guard lock(mutex_);
   is_closed_ = true;
+  cancels_all_ = cancels;
   changed_.notify_one();
 }
 

@@ -5,8 +5,8 @@
 // lock, and a response depends on its request alone, whatever else is decoded with it
 // (rollout/engine.h).
 //
-// New weights wait until the engine is empty, and requests that arrive meanwhile wait for them:
-// every response is of one version.
+// New weights wait until the requests before them are finished, and requests that arrive after them
+// wait for them: every response is of one version, that of its place in the order of arrival.
 //
 // Owns       the engine, its speculation, the inbox, the weight version.
 // Borrows    the policy model, whose weights it replaces; the stop strings.
@@ -78,8 +78,9 @@ class EngineLoop {
   // what the job throws.
   int64_t run_while_idle(std::function<bool()> job);
 
-  // From now on submit() refuses, and run() returns when everything is finished.
-  void close();
+  // From now on submit() refuses, and run() returns when everything is finished. `cancels`: no client
+  // is left, so what is unfinished ends now.
+  void close(bool cancels = false);
 
   LoopStats stats() const;
   int64_t max_responses() const { return options_.engine.max_running + options_.max_waiting; }
@@ -90,6 +91,7 @@ class EngineLoop {
   struct Submission {
     EngineJob job;
     std::shared_ptr<ResponseChannel> channel;
+    int64_t after_updates = 0;  // the number of updates before it, since construction
   };
   struct Update {
     std::function<bool()> job;  // true: the weights have changed
@@ -130,7 +132,8 @@ class EngineLoop {
   std::list<Submission> inbox_;
   std::vector<std::shared_ptr<ResponseChannel>> cancelled_;
   std::list<Update> updates_;
-  bool is_closed_ = false;
+  int64_t begun_updates_ = 0;  // taken from updates_
+  bool is_closed_ = false, cancels_all_ = false;
   LoopStats stats_;
 };
 

@@ -133,6 +133,35 @@ TEST_F(EngineLoopTest, UpdatesEndWhenTheLoopIsClosed) {
   }
 }
 
+TEST_F(EngineLoopTest, RequestBeforeAnUpdateHasTheWeightsBeforeIt) {
+  text_.on_token = [] {};
+  const auto before = loop_->submit(job());
+  std::atomic<bool> is_called = false;
+  auto update = std::async(std::launch::async, [&] {
+    is_called = true;
+    return loop_->run_while_idle([] { return true; });
+  });
+  while (!is_called) std::this_thread::yield();
+  // The update is there when the engine begins, or comes later: the version is the same.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::thread engine([&] { loop_->run(); });
+  EXPECT_EQ(before->wait_open(/*seconds=*/60), 0);
+  EXPECT_EQ(update.get(), 1);
+  EXPECT_EQ(loop_->submit(job())->wait_open(/*seconds=*/60), 1);
+  loop_->close();
+  engine.join();
+}
+
+TEST_F(EngineLoopTest, WhatNoClientWaitsForEndsWhenTheLoopIsClosed) {
+  text_.on_token = [] {};
+  const auto running = loop_->submit(job());
+  loop_->close(/*cancels=*/true);
+  loop_->run();
+  EXPECT_EQ(running->wait(/*seconds=*/0).back().finish, rollout::FinishReason::kCancelled);
+  EXPECT_EQ(loop_->stats().unfinished, 0);
+  loop_->check_idle_invariants();
+}
+
 // A refusal is the request's own: the others continue.
 TEST_F(EngineLoopTest, RefusedRequestFailsAlone) {
   text_.on_token = [] {};

@@ -73,7 +73,7 @@ void Server::run(const std::function<bool()>& wants_stop) {
       return stops;
     });
     if (extension_) extension_->close();
-    loop_.close();
+    loop_.close(/*cancels=*/true);
   });
   try {
     loop_.run();

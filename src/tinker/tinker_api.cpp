@@ -28,6 +28,8 @@ constexpr size_t kMaxSessions = 1024, kMaxSamplers = 8192;
 constexpr size_t kKeptWeights = 16;
 // The client sends a heartbeat every 10 s. One that has not for this long is gone.
 constexpr double kSilentSeconds = 60;
+// After this long its results are forgotten, even if there is room for them.
+constexpr double kForgottenSeconds = 3600;
 // How long a request for a future waits: the client's timeout is 45 s.
 constexpr double kPollSeconds = 20, kBusyPollSeconds = 1;
 constexpr size_t kMaxNameBytes = 128;
@@ -197,15 +199,21 @@ Reply TinkerApi::create_session(Fields fields) {
   fields.ignore({"tags", "user_metadata", "sdk_version", "project_id", "display_name", "type"});
   fields.refuse_others();
   const std::lock_guard lock(mutex_);
-  if (sessions_.size() >= kMaxSessions)
-    std::erase_if(sessions_, [&](const auto& entry) {
-      return entry.second.unseen.seconds() > kSilentSeconds &&
-             (!training_ || training_->session != entry.first);
-    });
+  forget_silent_sessions(sessions_.size() >= kMaxSessions ? kSilentSeconds : kForgottenSeconds);
   if (sessions_.size() >= kMaxSessions) throw serve::too_many_requests("too many sessions");
   const std::string id = fmt::format("{}-{}", prefix_, ++created_sessions_);
   sessions_[id].number = created_sessions_;
   return reply_of({{"type", "create_session"}, {"session_id", id}});
+}
+
+// REQUIRES: the lock. Not the session of the training, which another training ends.
+void TinkerApi::forget_silent_sessions(double seconds) {
+  std::erase_if(sessions_, [&](const auto& entry) {
+    const bool is_gone = entry.second.unseen.seconds() > seconds &&
+                         (!training_ || training_->session != entry.first);
+    if (is_gone) futures_.forget_session(entry.first);
+    return is_gone;
+  });
 }
 
 // Throws ApiError 410, which ends the client's heartbeats, if there is no such session.
@@ -286,7 +294,7 @@ std::string TinkerApi::folder_of(const std::string& path) const {
       parts_of(path.starts_with(kScheme) ? path.substr(std::string_view(kScheme).size()) : "");
   TLT_CHECK_INPUT(parts.size() == 3 && is_name(parts[0], "-:") &&
                       (parts[1] == "weights" || parts[1] == "sampler_weights") &&
-                      is_name(parts[2], "-_."),
+                      is_name(parts[2], "-_.") && !parts[2].ends_with(".writing"),
                   "'", path.substr(0, 4 * kMaxNameBytes),
                   "' is not a path of saved weights; save_state() and save_weights_for_sampler() "
                   "return them, as tinker://MODEL/weights/NAME, where a name has letters, digits, "
@@ -442,22 +450,16 @@ std::string TinkerApi::begin_training(const std::string& session, int64_t number
                                       const std::optional<train::LoraConfig>& adapter) {
   touch(session);
   const std::string id = fmt::format("{}:train:{}", session, number);
-  std::string old;
-  {
-    const std::lock_guard lock(mutex_);
-    if (training_ && training_->id == id) return id;  // the client has asked again
-    if (training_) {
-      const auto owner = sessions_.find(training_->session);
-      if (owner != sessions_.end() && owner->second.unseen.seconds() < kSilentSeconds)
-        throw bad_request(
-            "this server trains one model at a time, and " + training_->id +
-                " is in use; close its ServiceClient, or end its program and wait a minute",
-            "session_id");
-      old = training_->id;
-    }
-  }
-  if (!old.empty()) end_training(old);
   const std::lock_guard lock(mutex_);
+  if (training_ && training_->id == id) return id;  // the client has asked again
+  if (training_) {
+    const auto owner = sessions_.find(training_->session);
+    if (owner != sessions_.end() && owner->second.unseen.seconds() < kSilentSeconds)
+      throw bad_request(
+          "this server trains one model at a time, and " + training_->id +
+              " is in use; close its ServiceClient, or end its program and wait a minute",
+          "session_id");
+  }
   training_ = Training{.id = id, .session = session, .adapter = adapter};
   queue_.begin_model(id);
   return id;
@@ -472,9 +474,11 @@ bool TinkerApi::forget_training(const std::string& id) {
   return true;
 }
 
-// Work that starts a training; if it fails there is none.
-TinkerApi::Work TinkerApi::starting(const std::string& model, Work work) {
-  return [this, model, work = std::move(work)] {
+// Of work that starts a training, in place of the one before it; if it fails there is none.
+Reply TinkerApi::start_training(const std::string& session, const std::string& model, Work work) {
+  const std::string id = model + ":create";
+  const auto start = [this, model, work = std::move(work)] {
+    policy_.unload();
     try {
       return work();
     } catch (...) {
@@ -483,6 +487,15 @@ TinkerApi::Work TinkerApi::starting(const std::string& model, Work work) {
       throw;
     }
   };
+  try {
+    const auto [future, is_new] = futures_.open(id, session);
+    if (is_new) queue_.push(job_of(future, start));
+  } catch (...) {  // too much waits: the client asks again
+    futures_.forget(id);
+    forget_training(model);
+    throw;
+  }
+  return reply_of({{"request_id", id}, {"model_id", model}});
 }
 
 void TinkerApi::end_training(const std::string& id) {
@@ -526,14 +539,10 @@ Reply TinkerApi::create_model(Fields fields) {
                           options_.model_name,
                       "base_model");
   const std::string model = begin_training(session, number, adapter);
-  const std::string id = model + ":create";
-  const auto [future, is_new] = futures_.open(id, session);
-  if (is_new)
-    queue_.push(job_of(future, starting(model, [this, adapter, seed, model] {
-                         policy_.create(adapter, static_cast<uint64_t>(seed));
-                         return reply_of({{"type", "create_model"}, {"model_id", model}});
-                       })));
-  return reply_of({{"request_id", id}, {"model_id", model}});
+  return start_training(session, model, [this, adapter, seed, model] {
+    policy_.create(adapter, static_cast<uint64_t>(seed));
+    return reply_of({{"type", "create_model"}, {"model_id", model}});
+  });
 }
 
 Reply TinkerApi::unload_model(Fields fields) {
@@ -670,16 +679,12 @@ Reply TinkerApi::load_new_model(Fields fields) {
     throw bad_request("base_model is not " + options_.model_name, "base_model");
   const std::string folder = folder_of(path);
   const std::optional<train::LoraConfig> adapter = TrainedPolicy::read_kind(folder);
-  const std::string model = begin_training(session, number, adapter), id = model + ":create";
-  const auto [future, is_new] = futures_.open(id, session);
-  if (is_new)
-    queue_.push(
-        job_of(future, starting(model, [=, this] {
-                 policy_.create(adapter, options_.seed);
-                 policy_.load(folder, with_optimizer);
-                 return reply_of({{"type", "load_weights"}, {"path", path}, {"model_id", model}});
-               })));
-  return reply_of({{"request_id", id}, {"model_id", model}});
+  const std::string model = begin_training(session, number, adapter);
+  return start_training(session, model, [=, this] {
+    policy_.create(adapter, options_.seed);
+    policy_.load(folder, with_optimizer);
+    return reply_of({{"type", "load_weights"}, {"path", path}, {"model_id", model}});
+  });
 }
 
 // ---- Sampling.

@@ -113,7 +113,8 @@ class TinkerApi final : public serve::Extension {
                              const std::optional<train::LoraConfig>& adapter);
   bool forget_training(const std::string& id);
   void end_training(const std::string& id);
-  Work starting(const std::string& model, Work work);
+  serve::Reply start_training(const std::string& session, const std::string& model, Work work);
+  void forget_silent_sessions(double seconds);
   void touch(const std::string& session);
   Training training(const std::string& id);
   std::string add_sampler(const std::string& session, uint64_t number, Sampler sampler);

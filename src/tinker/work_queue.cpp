@@ -20,15 +20,18 @@ constexpr const char* kStopping = "the server is stopping";
 
 WorkQueue::WorkQueue() : thread_(start_thread([this] { run(); })) {}
 
-void WorkQueue::check_room(const Job& job) const {
+// is_next: it can run now, so there must be room for it however much waits for it, and whatever its
+// size: else it would be refused for ever.
+void WorkQueue::check_room(const Job& job, bool is_next) const {
   if (is_closed_) throw serve::unavailable(kStopping);
+  if (is_next && jobs_.empty()) return;
   if (bytes_ + job.bytes > kMaxBytes || jobs_.size() + held_.size() >= kMaxJobs)
     throw serve::too_many_requests("too many requests wait; retrieve some results first");
 }
 
 void WorkQueue::push(Job job) {
   const std::lock_guard lock(mutex_);
-  check_room(job);
+  check_room(job, /*is_next=*/held_.empty());
   bytes_ += job.bytes;
   jobs_.push_back(std::move(job));
   changed_.notify_all();
@@ -49,7 +52,7 @@ int64_t WorkQueue::next_id(const std::string& model) const {
 
 void WorkQueue::push_in_order(const std::string& model, int64_t sequence_id, Job job) {
   const std::lock_guard lock(mutex_);
-  check_room(job);
+  check_room(job, /*is_next=*/sequence_id == next_);
   if (model != model_ || model.empty())
     throw serve::bad_request("the session of model " + model + " has ended", "model_id");
   if (sequence_id < next_ || sequence_id > next_ + static_cast<int64_t>(kMaxJobs) ||

@@ -4,8 +4,8 @@
 //
 // Owns       the thread, the jobs.
 // Threading  any thread; jobs run on the queue's thread.
-// Bound      bytes of the jobs that wait; a job whose predecessors do not arrive fails after
-//            kGapSeconds.
+// Bound      bytes of the jobs that wait, apart from one that all others wait for; a job whose
+//            predecessors do not arrive fails after kGapSeconds.
 //
 //   WorkQueue queue;
 //   queue.begin_model("session:train:0");
@@ -63,7 +63,7 @@ class WorkQueue {
   };
 
   void run();
-  void check_room(const Job& job) const;
+  void check_room(const Job& job, bool is_next) const;
   void fail_held(const std::string& why);
   void fail_after_gap();
 

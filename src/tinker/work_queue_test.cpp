@@ -77,5 +77,19 @@ TEST_F(WorkQueueTest, WaitingBytesAreBounded) {
   EXPECT_EQ(seen(), "-1 1 ");
 }
 
+TEST_F(WorkQueueTest, WhatOthersWaitForHasRoom) {
+  std::promise<void> done;
+  Job first = job(1), second = job(2);
+  first.bytes = size_t{300} << 20;
+  second.bytes = size_t{200} << 20;
+  second.run = [&] { done.set_value(); };
+  queue_.begin_model("a");
+  queue_.push_in_order("a", 2, second);
+  EXPECT_THROW(queue_.push_in_order("a", 3, second), serve::ApiError);
+  queue_.push_in_order("a", 1, first);
+  done.get_future().wait();
+  EXPECT_EQ(seen(), "1 ");
+}
+
 }  // namespace
 }  // namespace tlt::tinker

@@ -33,6 +33,14 @@ TrainSample part_of(const TrainSample& sample, int64_t first, int64_t last) {
   return part;
 }
 
+// How many logprobs of a shared prefix are the sample's too: the token after the prefix, which the
+// prefix's last row predicts, may be another one than the leader's.
+int64_t shared_logprobs(const PrefixGroup& group, const TrainSample& leader,
+                        const TrainSample& sample) {
+  const auto next = static_cast<size_t>(group.prefix);
+  return group.prefix - (group.prefix > 0 && sample.tokens[next] != leader.tokens[next] ? 1 : 0);
+}
+
 }  // namespace
 
 StepwiseTrainer::StepwiseTrainer(const model::PolicyModel& model, LoraAdapter* adapter,
@@ -97,7 +105,7 @@ void StepwiseTrainer::score_prompts(const PlannedPack& pack, std::span<const Pac
                                     std::span<const TrainSample> samples, Pass& out) {
   std::vector<TrainSample> parts;
   std::vector<PackedSample> rows;
-  parts.reserve(2 * packed.size());  // rows point to them
+  parts.reserve(3 * packed.size());  // rows point to them
   const auto score = [&](const TrainSample& sample, int64_t first, int64_t last, int64_t row) {
     if (last - first < 2) return;
     parts.push_back(part_of(sample, first, last));
@@ -111,8 +119,11 @@ void StepwiseTrainer::score_prompts(const PlannedPack& pack, std::span<const Pac
     const TrainSample& leader = samples[static_cast<size_t>(group.samples.front())];
     if (group.prefix > 0) score(leader, 0, group.prefix + 1, row);
     row += group.prefix;
+    const int64_t last_row = row - 1;  // of the prefix
     for (const int64_t i : group.samples) {
       const TrainSample& sample = samples[static_cast<size_t>(i)];
+      if (shared_logprobs(group, leader, sample) < group.prefix)
+        score(sample, group.prefix - 1, group.prefix + 1, last_row);
       score(sample, group.prefix, sample.response_begin, packed[next].first_row + group.prefix);
       row += std::ssize(sample.tokens) - group.prefix;
       ++next;
@@ -123,10 +134,14 @@ void StepwiseTrainer::score_prompts(const PlannedPack& pack, std::span<const Pac
                 std::ranges::copy(logprobs, out.logprobs[static_cast<size_t>(part.group)].begin() +
                                                 part.id + first);
               });
-  for (const PrefixGroup& group : pack.members)
-    for (const int64_t i : group.samples)
-      std::copy_n(out.logprobs[static_cast<size_t>(group.samples.front())].begin(), group.prefix,
-                  out.logprobs[static_cast<size_t>(i)].begin());
+  for (const PrefixGroup& group : pack.members) {
+    const auto leader = static_cast<size_t>(group.samples.front());
+    for (const int64_t i : group.samples) {
+      const auto own = static_cast<size_t>(i);
+      std::copy_n(out.logprobs[leader].begin(),
+                  shared_logprobs(group, samples[leader], samples[own]), out.logprobs[own].begin());
+    }
+  }
 }
 
 StepwiseTrainer::Step StepwiseTrainer::step(const OptimOptions& optim) {

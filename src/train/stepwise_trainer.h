@@ -62,7 +62,6 @@ class StepwiseTrainer {
   // One step of AdamW at the constant rate `optim.lr` with the gradients since the last one, which
   // are zero again afterwards.
   Step step(const OptimOptions& optim);
-  void drop_gradients() { sum_.clear(); }
 
   // After writing its state (load) call written().
   AdamW& optimizer() { return optimizer_; }

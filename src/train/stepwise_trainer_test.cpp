@@ -63,6 +63,7 @@ TEST(StepwiseTrainerTest, LogprobsAreThoseOfWholeSamples) {
     TrainSample sample;
     sample.tokens = prompt;
     sample.response_begin = 37;
+    sample.tokens[32] = 8 + i;  // the first token after the two pages that they share
     sample.tokens[38] = 10 + i;
     sample.rollout_logprobs = {-1, -1, -1};
     sample.advantages = {1, 1, static_cast<float>(i)};
