@@ -57,9 +57,12 @@ std::vector<std::vector<float>> EarlyGradients::reference_of(
   std::vector<std::vector<float>> logprobs(samples.size());
   size_t i = 0;
   for (const std::span<const train::TrainSample> group : train::groups_of(samples)) {
+    // A lost worker's group may have been rolled out again, and with an environment that does not
+    // repeat its answers it has other tokens.
     if (const auto found = reference_logprobs_.find(group.front().group);
-        found != reference_logprobs_.end())
-      std::ranges::copy(found->second, logprobs.begin() + static_cast<std::ptrdiff_t>(i));
+        found != reference_logprobs_.end() &&
+        std::ranges::equal(found->second.tokens, group, {}, {}, &train::TrainSample::tokens))
+      std::ranges::copy(found->second.logprobs, logprobs.begin() + static_cast<std::ptrdiff_t>(i));
     i += group.size();
   }
   return logprobs;
@@ -93,8 +96,12 @@ void EarlyGradients::set_advantages() {
                              {.temperature = options_.rollout.sampling.rule().logprob_temperature(),
                               .max_tokens = options_.actor.max_tokens},
                              *alone_);
-    for (size_t i = 0; i < logprobs.size(); ++i) group.samples[i].reference_logprobs = logprobs[i];
-    reference_logprobs_[group.samples.front().group] = std::move(logprobs);
+    Scored& scored = reference_logprobs_[group.samples.front().group];
+    for (size_t i = 0; i < logprobs.size(); ++i) {
+      group.samples[i].reference_logprobs = logprobs[i];
+      scored.tokens.push_back(group.samples[i].tokens);
+    }
+    scored.logprobs = std::move(logprobs);
   }
   add_advantages(options_.algorithm, group.scores, options_.rollout.n, group.samples);
   add_teacher(options_.distillation, group.samples);

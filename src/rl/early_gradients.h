@@ -68,6 +68,10 @@ class EarlyGradients {
     std::vector<double> scores;
     bool has_advantages = false;
   };
+  struct Scored {
+    std::vector<std::vector<int32_t>> tokens;  // of each sample
+    std::vector<std::vector<float>> logprobs;
+  };
   void set_advantages();
 
   const run::RunOptions& options_;
@@ -75,8 +79,8 @@ class EarlyGradients {
   const model::PolicyModel* const reference_;
   const std::unique_ptr<cluster::Comm> alone_;  // of size 1
   const int64_t prompts_;                       // of the first mini-batch
-  // By group: the reference logprobs of its samples.
-  std::map<int64_t, std::vector<std::vector<float>>> reference_logprobs_;
+  // By group.
+  std::map<int64_t, Scored> reference_logprobs_;
   std::optional<Group> group_;  // in progress
 };
 

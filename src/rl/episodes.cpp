@@ -83,11 +83,9 @@ void Episodes::take(Episode& episode, const EnvironmentAnswer& answer) {
   if (!answer.fault.empty()) episode.outcome.fault = answer.fault;
   // A program that ends while the engine decodes: the episode ends with the turn.
   if (episode.state == Episode::State::kDecoding) return;
+  if (episode.state == Episode::State::kResetting) return begin(episode, answer);
   --waiting_;
-  if (episode.state == Episode::State::kResetting)
-    begin(episode, answer);
-  else
-    observe(episode, answer);
+  observe(episode, answer);
 }
 
 // An episode that the environment has not begun has one turn, so that every response has a token.
@@ -107,6 +105,7 @@ void Episodes::begin(Episode& episode, const EnvironmentAnswer& answer) {
   Start& start = *episode.start;
   start.ready.push_back(std::move(episode.response));
   if (start.ready.size() < start.expected) return;
+  waiting_ -= std::ssize(start.ready);
   std::ranges::sort(start.ready, {}, &Response::sample);
   engine_.resume(start.group, std::exchange(start.ready, {}));
 }
@@ -145,6 +144,8 @@ void Episodes::observe(Episode& episode, const EnvironmentAnswer& answer) {
     const std::vector<int32_t> tokens =
         renderer_.observe(episode.chat, answer.messages, episode.response.tokens.back(),
                           "turn " + std::to_string(episode.turns));
+    TLT_CHECK_INPUT(!tokens.empty(),
+                    "data.chat_template renders nothing for the environment's messages");
     if (!try_append(episode, tokens)) return finish(episode, FinishReason::kLength);
   } catch (const InputError& error) {
     episode.outcome.fault = error.what();

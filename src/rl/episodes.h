@@ -62,7 +62,8 @@ class Episodes {
   // episodes, and returns those that are finished.
   std::vector<FinishedEpisode> advance();
 
-  // Episodes that the engine does not have, because the environment has not answered.
+  // Episodes that the engine does not have, because the environment has not answered for them or
+  // for others that begin together with them.
   int64_t waiting() const { return waiting_; }
   void wait(double seconds) { pool_.wait(seconds); }
 

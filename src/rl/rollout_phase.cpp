@@ -379,6 +379,8 @@ void RolloutPhase::submit_for_score(run::Rollout rollout, const data::Prompt& pr
 
 void RolloutPhase::collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   for (run::Rollout& rollout : take_finished()) {
+    // The signal may have ended the environment too: the episode begins again after the resume.
+    if (rollout.episode && !rollout.episode->fault.empty() && wants_stop(plan)) continue;
     const uint32_t index = index_of_.at(rollout.response.prompt_id);
     rollout.prompt = index;
     rollout.finish_seconds = since_begin_.seconds();

@@ -61,6 +61,7 @@ void StepReport::add_episodes(std::span<const run::Rollout> rollouts) {
   if (rollouts.empty() || !rollouts.front().episode) return;
   double turns = 0, failed = 0, reward = 0, observed = 0;
   for (const run::Rollout& rollout : rollouts) {
+    if (!rollout.episode) continue;  // of a file unfinished_step that says so
     const reward::EpisodeOutcome& episode = *rollout.episode;
     if (const auto found = episode.extras.find("turns"); found != episode.extras.end())
       turns += found->second;

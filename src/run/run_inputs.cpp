@@ -60,6 +60,8 @@ std::vector<cluster::Input> fingerprint_inputs(const RunOptions& options) {
     return std::ranges::count(options.reward.functions, name) > 0;
   };
   if (has_reward("command")) add_command(options.reward.command, inputs);
+  for (const std::string& word : options.environment.command)
+    inputs.push_back({"environment.command: " + word, fingerprint_of(word)});
   if (options.distillation.is_on())
     inputs.push_back({"distillation.teacher", model::fingerprint(options.distillation.teacher)});
   if (has_reward("judge"))

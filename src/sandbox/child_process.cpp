@@ -146,8 +146,18 @@ size_t ChildProcess::try_write(std::string_view text) {
   return sent > 0 ? static_cast<size_t>(sent) : 0;
 }
 
-ChildProcess::Outcome ChildProcess::exchange(std::vector<std::string>* lines) {
+void ChildProcess::post(const std::string& line) {
+  posted_ += line + '\n';
+  write_posted();
+}
+
+void ChildProcess::write_posted() {
   if (!posted_.empty() && !has_lost_input_) posted_.erase(0, try_write(posted_));
+  if (has_lost_input_) posted_.clear();  // or wait_for_any() would return at once, again and again
+}
+
+ChildProcess::Outcome ChildProcess::exchange(std::vector<std::string>* lines) {
+  write_posted();
   has_output_ = read_some();
   read_stderr();
   size_t begin = 0;

@@ -59,10 +59,10 @@ class ChildProcess {
   Outcome ask(const std::string& line, Clock::time_point deadline, std::string* answer,
               const Watch* watch = nullptr);
 
-  // Queues a line, without a line break, for exchange(), which never waits: it writes what the
-  // program takes of the queued lines and appends to `lines` what the program has written. kEnded,
-  // kTooLong: the child must not be used again. Not to be mixed with ask().
-  void post(const std::string& line) { posted_ += line + '\n'; }
+  // post() queues a line, without a line break. It and exchange() never wait: they write what the
+  // program takes of the queued lines, and exchange() appends to `lines` what the program has
+  // written. kEnded, kTooLong: the child must not be used again. Not to be mixed with ask().
+  void post(const std::string& line);
   Outcome exchange(std::vector<std::string>* lines);
 
   // Waits until one of the children has written something or takes queued lines, or for `seconds`.
@@ -81,6 +81,7 @@ class ChildProcess {
   std::string end();
 
  private:
+  void write_posted();
   size_t try_write(std::string_view text);  // number of bytes written
   bool read_some();                         // of the answer; false: no more
   void read_stderr();                       // what is available
