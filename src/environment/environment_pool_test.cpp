@@ -107,8 +107,7 @@ TEST(EnvironmentPoolTest, NonsenseFailsTheEpisode) {
                     HasSubstr("standard error")));
   EXPECT_THAT(fault_of("print(json.dumps({'id': 77, 'done': True}))"),
               HasSubstr("answers no open call"));
-  EXPECT_THAT(fault_of("print(json.dumps({'id': call['id']}) + '\\n' + json.dumps({'id': "
-                       "call['id']}))"),
+  EXPECT_THAT(fault_of("sys.stdout.write(2 * (json.dumps({'id': call['id']}) + '\\n'))"),
               HasSubstr("answers no open call"));
   EXPECT_THAT(fault_of("print(json.dumps([1]))"), HasSubstr("answers no open call"));
 }

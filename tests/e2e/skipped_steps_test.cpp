@@ -26,7 +26,7 @@ using tests::Scratch;
 // on its "id", which counts the requests of the process.
 constexpr const char* kReward = R"(while read -r line; do
   rest=${line#*,}
-  [ ! -e "${0%/*}/broken" ] || { echo $(( ${#rest} % 5 * 1000000000 )); continue; }
+  [ ! -e "${0%/*}/broken" ] || { echo $(( ${#rest} % 7 * 150000000 )); continue; }
   case "$line" in
     *'"prompt":"5,2,3:30'*|*'"prompt":"4,3,6:42'*) echo $(( ${#rest} % 2 * 1000000000 )) ;;
     *) echo $(( ${#rest} % 7 )) ;;
@@ -83,7 +83,7 @@ TEST_F(SkippedStepsTest, TooManyInARowEndTheRunWithAWayOut) {
   std::ofstream(scratch_ / "broken") << "x";
   ASSERT_EQ(run("run", 2), 0) << output();
   ASSERT_EQ(run("run", 3, 2), 1) << output();
-  EXPECT_THAT(output(), AllOf(HasSubstr("tlt train: step 3: the gradient of "),
+  EXPECT_THAT(output(), AllOf(HasSubstr(": step 3: the gradient of "),
                               HasSubstr("6 optimizer steps in a row without a valid gradient, more "
                                         "than 5: start again from the last checkpoint with "
                                         "--override actor.optim.lr=…")));

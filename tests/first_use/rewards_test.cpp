@@ -146,7 +146,7 @@ TEST_F(RewardsTest, GivenResponsesAreScoredInOrder) {
       "\n"
       R"({"response": "#### 5", "label": "5", "data_source": "nowhere"})"
       "\n",
-      {});
+      {"reward.threads=2"});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("2 rows scored, mean score 0.5; 1 failed\n"));
   const std::vector<json> rows = json_lines(ended.out);
