@@ -131,7 +131,7 @@ void EnvironmentPool::step(int64_t episode, const EnvironmentTurn& turn) {
         {"tool_calls", turn.tool_calls}});
 }
 
-void EnvironmentPool::send(Program& program, int64_t episode, Json call) {
+void EnvironmentPool::send(Program& program, int64_t episode, const Json& call) {
   const int64_t id = ++last_id_;
   Json request = {{"id", id}};
   request.update(call);

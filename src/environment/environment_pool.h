@@ -96,7 +96,7 @@ class EnvironmentPool {
   };
   static constexpr int64_t kClosed = -1;
 
-  void send(Program& program, int64_t episode, Json call);
+  void send(Program& program, int64_t episode, const Json& call);
   void read(Program& program);
   // False: the line ends the program.
   bool try_take(Program& program, const std::string& line);

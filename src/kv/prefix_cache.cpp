@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string_view>
 #include <unordered_set>
-#include <utility>
 
 #include "base/check.h"
 
@@ -15,9 +14,9 @@ size_t PrefixCache::hash_of(const Key& key) {
   return std::hash<std::string_view>{}({reinterpret_cast<const char*>(&key), sizeof(key)});
 }
 
-PrefixCache::PrefixCache(PagePool& pool, Hash hash)
+PrefixCache::PrefixCache(PagePool& pool, const Hash& hash)
     : pool_(pool),
-      pages_(/*buckets=*/16, std::move(hash)),
+      pages_(/*buckets=*/16, hash),
       entries_(static_cast<size_t>(pool.total_pages())) {}
 
 PrefixCache::Key PrefixCache::key_of(PrefixId before, std::span<const int32_t> tokens) const {

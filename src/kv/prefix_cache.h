@@ -60,7 +60,7 @@ class PrefixCache {
   };
 
   // hash: any function; tests give a bad one.
-  explicit PrefixCache(PagePool& pool, Hash hash = hash_of);
+  explicit PrefixCache(PagePool& pool, const Hash& hash = hash_of);
 
   // The page with these tokens after this prefix. REQUIRES: kPageSlots tokens; the prefix is in the
   // cache.

@@ -28,7 +28,7 @@ std::vector<Arm> make_arms(const SpeculationOptions& options,
 
 }  // namespace
 
-Tuner::Tuner(const SpeculationOptions& options, Setup setup)
+Tuner::Tuner(const SpeculationOptions& options, const Setup& setup)
     : options_(options), arms_(make_arms(options, setup.kinds)), totals_(arms_.size()) {
   if (options.eagle.tune_algorithm == "ADAPTIVE")
     policy_ = std::make_unique<ThroughputModel>(arms_, setup.costs, setup.max_rows);

@@ -54,7 +54,7 @@ class Tuner {
   };
 
   // REQUIRES: options that have passed check(); at least one kind.
-  Tuner(const SpeculationOptions& options, Setup setup);
+  Tuner(const SpeculationOptions& options, const Setup& setup);
   ~Tuner();
 
   const std::vector<Arm>& arms() const { return arms_; }

@@ -115,7 +115,6 @@ std::vector<serve::Route> refusals() {
 
 TinkerApi::TinkerApi(TinkerOptions options, model::PolicyModel& policy, serve::EngineLoop& loop)
     : options_(std::move(options)),
-      model_(policy),
       loop_(loop),
       limits_{.vocabulary = policy.tokens(), .max_positions = policy.config().max_positions},
       prefix_(random_prefix()),
@@ -413,7 +412,7 @@ void TinkerApi::run_while_idle(const std::function<void()>& work) {
   if (error) std::rethrow_exception(error);
 }
 
-Job TinkerApi::job_of(std::shared_ptr<Future> future, Work work, size_t bytes) {
+Job TinkerApi::job_of(const std::shared_ptr<Future>& future, Work work, size_t bytes) {
   const auto run = [this, future, work = std::move(work)] {
     try {
       Reply reply;

@@ -100,7 +100,7 @@ class TinkerApi final : public serve::Extension {
 
   using Work = std::function<serve::Reply()>;  // engine thread; InputError blames the user
   // A job that sets the future to what `work` returns or throws.
-  Job job_of(std::shared_ptr<Future> future, Work work, size_t bytes = 0);
+  Job job_of(const std::shared_ptr<Future>& future, Work work, size_t bytes = 0);
   // Of the training client `model`, in the order of the sequence ids (0: the next one).
   serve::Reply in_order(const std::string& model, int64_t sequence_id, Work work, size_t bytes = 0);
   void run_while_idle(const std::function<void()>& work);
@@ -123,7 +123,6 @@ class TinkerApi final : public serve::Extension {
   std::string folder_of(const std::string& path) const;
 
   const TinkerOptions options_;
-  model::PolicyModel& model_;
   serve::EngineLoop& loop_;
   const TokenLimits limits_;
   const std::string prefix_;  // random: ids of another start differ

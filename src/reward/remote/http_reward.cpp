@@ -63,7 +63,8 @@ RewardResult HttpReward::score(const RewardInput& input) const {
                         {"prompts", Json::array({prompt})},
                         {"labels", Json::array({input.ground_truth})}};
   std::vector<HttpUrl> urls = urls_;
-  std::ranges::rotate(urls, urls.begin() + static_cast<std::ptrdiff_t>(turn_++ % urls.size()));
+  std::rotate(urls.begin(), urls.begin() + static_cast<std::ptrdiff_t>(turn_++ % urls.size()),
+              urls.end());
   // A response that was cut within a character is not valid UTF-8.
   return result_from(post_json(
       urls, {.body = request.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace)},

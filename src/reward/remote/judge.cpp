@@ -69,9 +69,9 @@ JudgeReward::JudgeReward(const JudgeOptions& options, double timeout_seconds)
       answer_seconds_(0.9 * timeout_seconds),
       key_(key_from_environment()),
       labelled_number_("the judge's score", kLabelledNumber) {
-  const std::pair<const char*, const std::string&> kNeeded[] = {
+  const std::pair<const char*, const std::string&> needed[] = {
       {"base_url", options.base_url}, {"model", options.model}, {"prompt", options.prompt}};
-  for (const auto& [name, value] : kNeeded)
+  for (const auto& [name, value] : needed)
     TLT_CHECK_INPUT(!value.empty(), "reward.functions names \"judge\", but reward.judge.", name,
                     " is empty; set it");
   url_ = parse_http_url("reward.judge.base_url", options.base_url);
@@ -104,7 +104,7 @@ void JudgeReward::check_row(const RewardInput& row) const {
 
 // In one pass, so that a response with {ground_truth} in it does not learn it.
 std::string JudgeReward::filled_prompt(const RewardInput& input) const {
-  const std::pair<std::string_view, std::string_view> kFields[] = {
+  const std::pair<std::string_view, std::string_view> fields[] = {
       {"{prompt}", input.prompt},
       {"{response}", input.response},
       {"{ground_truth}", input.ground_truth}};
@@ -113,7 +113,7 @@ std::string JudgeReward::filled_prompt(const RewardInput& input) const {
   for (size_t at = 0; at < text.size();) {
     size_t taken = 1;
     std::string_view value = text.substr(at, 1);
-    for (const auto& [name, field] : kFields) {
+    for (const auto& [name, field] : fields) {
       if (!text.substr(at).starts_with(name)) continue;
       taken = name.size();
       value = field;
