@@ -35,13 +35,7 @@ class DistillationKeepsInvariants : public ::testing::TestWithParam<std::string>
     return code;
   }
   void expect_same(const std::string& name, const std::string& as) const {
-    for (int step = 1; step <= kSteps; ++step)
-      for (const std::string& file : tests::state_files(step)) {
-        const std::string expected = read_text(scratch_ / as / file);
-        ASSERT_FALSE(expected.empty()) << file;
-        EXPECT_TRUE(read_text(scratch_ / name / file) == expected)
-            << name << ": " << file << " differs";
-      }
+    tests::expect_same_run(scratch_ / name, scratch_ / as, kSteps);
   }
 
   const Scratch scratch_;

@@ -3,7 +3,6 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "tests/support/small_run.h"
 
@@ -36,20 +35,10 @@ class EarlyGradientsNeverChangeWeights : public ::testing::TestWithParam<std::st
   }
   // The sum of a metric over all steps.
   double sum(const std::string& name, const std::string& metric) const {
-    double sum = 0;
-    std::ifstream file(scratch_ / name / "metrics.jsonl");
-    for (std::string line; std::getline(file, line);)
-      sum += nlohmann::json::parse(line).value(metric, 0.0);
-    return sum;
+    return tests::sum_of_metric(scratch_ / name, metric);
   }
   void expect_same(const std::string& name, const std::string& as) const {
-    for (int step = 1; step <= kSteps; ++step)
-      for (const std::string& file : tests::state_files(step)) {
-        const std::string expected = read_text(scratch_ / as / file);
-        ASSERT_FALSE(expected.empty()) << file;
-        EXPECT_TRUE(read_text(scratch_ / name / file) == expected)
-            << name << ": " << file << " differs";
-      }
+    tests::expect_same_run(scratch_ / name, scratch_ / as, kSteps);
   }
 
   const Scratch scratch_;
