@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Any, Dict, List, Optional, Sequence, Type, Union
 
 from .client import Client
-from .errors import ProgramError
+from .errors import TltError
 from .program import Process
 
 Path = Union[str, "os.PathLike[str]"]
 Messages = Sequence[Dict[str, Any]]
 
-# What the server's own limits are raised to for a list of prompts.
+# The server's own limits; a long list of prompts raises them.
 _DEFAULT_WAITING, _DEFAULT_BODY = 1024, 4 << 20
 
 
@@ -105,7 +105,7 @@ def generate(
         raise TypeError("prompts is a list, such as [prompt]")
     if isinstance(model, Client):
         if flags:
-            raise ProgramError("flags are of a server that is started here; leave them out with a Client", 2)
+            raise TltError("flags are of a server that is started here; leave them out with a Client")
         return _of_client(model, prompts, fields)
     waiting = max(_DEFAULT_WAITING, len(prompts) * int(fields.get("n", 1)))
     body = max(_DEFAULT_BODY, 16 * sum(len(prompt) for prompt in prompts))

@@ -383,8 +383,7 @@ class Importer {
     if (ref.name == "speculative.bs_threshold")
       notes_[&entry] =
           "used only by speculative.eagle.tune_algorithm=BEG; ADAPTIVE, the default, learns when "
-          "to "
-          "speculate";
+          "to speculate";
     if (ref.name == "speculative.train.training_interval_steps")
       notes_[&entry] = "0, the default, trains the draft model while that makes it better";
     if (ref.name == "model.dtype" && (entry.value == "float16" || entry.value == "half"))

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -21,15 +20,12 @@ constexpr size_t kMaxMessages = 1000;  // of one answer
 constexpr size_t kMostShown = 200;     // bytes of a line in a message
 
 // The words as a command of the shell; `tlt` is this program, wherever it is.
-std::string shell_command(const std::vector<std::string>& words) {
+std::string shell_command(std::vector<std::string> words) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (words.front() == "tlt" && self.filename() == "tlt") words.front() = self.string();
   std::string command = "exec";
-  for (size_t i = 0; i < words.size(); ++i) {
-    std::string word = words[i];
-    std::error_code error;
-    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (i == 0 && word == "tlt" && self.filename() == "tlt") word = self.string();
-    command += " " + shell_word(word);
-  }
+  for (const std::string& word : words) command += " " + shell_word(word);
   return command;
 }
 
@@ -41,7 +37,8 @@ std::string dumped(const Json& json) {
 // Empty: the messages can be rendered.
 std::string fault_of_messages(const Json& messages) {
   if (!messages.is_array()) return "`messages` is no list";
-  if (messages.size() > kMaxMessages) return "`messages` has more than 1000 entries";
+  if (messages.size() > kMaxMessages)
+    return check_internal::concat("`messages` has more than ", kMaxMessages, " entries");
   for (const Json& message : messages) {
     const bool has_role =
         message.is_object() && message.contains("role") && message["role"].is_string();
@@ -255,7 +252,8 @@ void EnvironmentPool::end(Program& program, const std::string& what) {
 }
 
 std::string EnvironmentPool::named(const std::string& what) const {
-  return "environment.command `" + one_sentence(command_.substr(5), kMostShown) + "` " + what;
+  return "environment.command `" +
+         one_sentence(command_.substr(std::string_view("exec ").size()), kMostShown) + "` " + what;
 }
 
 }  // namespace tlt::environment

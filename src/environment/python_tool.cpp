@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
+#include <chrono>
 
+#include "base/check.h"
 #include "environment/embedded.h"
 #include "sandbox/sandbox.h"
 
@@ -21,9 +22,9 @@ std::string outcome_text(const Sandbox::Outcome& outcome) {
     case Sandbox::Status::kFailed:
       return "error: the code ended with an exception";
     case Sandbox::Status::kLate:
-      return "error: the code took more than 5 seconds";
+      return check_internal::concat("error: the code took more than ", kSeconds, " seconds");
     case Sandbox::Status::kFlooded:
-      return "error: the code wrote more than 4000 bytes";
+      return check_internal::concat("error: the code wrote more than ", kOutputBytes, " bytes");
     case Sandbox::Status::kGreedy:
     case Sandbox::Status::kBroken:
       break;

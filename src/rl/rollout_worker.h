@@ -1,6 +1,7 @@
 // RolloutWorker: the part of a run that turns prompts into scored responses, on this worker.
 //
-// Owns       engine, speculation, episodes of an environment, draft model and its idle training, reward pool, group source.
+// Owns       engine, speculation, episodes of an environment, draft model and its idle training,
+//            reward pool, group source.
 // Borrows    options, run context, timeline.
 // Not here   which prompts, and what is learned from the responses (rl_loop.h).
 // Threading  engine thread only. All workers call the same functions in the same order.

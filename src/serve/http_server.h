@@ -1,7 +1,7 @@
 // HttpServer: the HTTP side of `tlt serve`: addresses, the API key, limits, errors, and the end.
 //
 // Requests are answered by a fixed number of threads, one per connection. A request without the
-// key, to an unknown address, too large or not JSON is refused before its body is read. On a
+// key, to an unknown address, too large or of another type is refused before its body is read. On a
 // loopback address without a key, requests that a web page in a browser could send are refused:
 // they have another Host or are not application/json.
 //

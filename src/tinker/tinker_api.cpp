@@ -201,7 +201,7 @@ Reply TinkerApi::create_session(Fields fields) {
   forget_silent_sessions(sessions_.size() >= kMaxSessions ? kSilentSeconds : kForgottenSeconds);
   if (sessions_.size() >= kMaxSessions) throw serve::too_many_requests("too many sessions");
   const std::string id = fmt::format("{}-{}", prefix_, ++created_sessions_);
-  sessions_[id].number = created_sessions_;
+  sessions_.try_emplace(id);
   return reply_of({{"type", "create_session"}, {"session_id", id}});
 }
 

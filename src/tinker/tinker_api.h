@@ -61,7 +61,6 @@ class TinkerApi final : public serve::Extension {
 
   struct Session {
     Stopwatch unseen = Stopwatch();
-    int64_t number = 0;  // of creation
   };
   struct Training {
     std::string id, session;

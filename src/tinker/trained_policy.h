@@ -12,7 +12,7 @@
 //
 //   TrainedPolicy policy(model, options);
 //   policy.create(LoraConfig{.rank = 8}, /*seed=*/1);
-//   policy.forward_backward(samples, loss);
+//   policy.forward(samples, loss, /*is_backward=*/true);
 //   policy.step(optim);
 //   const Weights weights = policy.snapshot();
 //   policy.show(weights);                        // the engine samples from them
@@ -46,14 +46,13 @@ class TrainedPolicy {
 
   TrainedPolicy(model::PolicyModel& policy, Options options);
 
-  bool has_training() const { return trainer_ != nullptr; }
   // Starts a training from the base: of an adapter, or of all weights. REQUIRES: there is none.
   // InputError: such an adapter is not possible.
   void create(const std::optional<train::LoraConfig>& adapter, uint64_t seed);
   // Ends it; the policy is the base.
   void unload();
 
-  // Of the training client's weights. REQUIRES: has_training().
+  // Of the training client's weights. REQUIRES: there is a training.
   train::StepwiseTrainer::Pass forward(std::span<const train::TrainSample> samples,
                                        const train::LossOptions& loss, bool is_backward);
   train::StepwiseTrainer::Step step(const train::OptimOptions& optim);

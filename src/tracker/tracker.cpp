@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_limits.h"
 #include "base/log.h"
 #include "base/sentence.h"
 #include "base/start_thread.h"
@@ -57,7 +58,7 @@ void Tracker::check(const std::string& package) {
                                "; set TLT_PYTHON to a Python 3 that has the package, or leave ",
                                package, " out of trainer.logger"));
   }
-  const Json answer = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json answer = parse_limited_json(line);
   if (answer.is_object() && answer.value("found", false)) return;
   const std::string python = answer.is_object() ? text_at(answer, "python") : tracker_python();
   throw InputError(check_internal::concat("trainer.logger has ", package, ", and ", python,
@@ -205,7 +206,7 @@ bool Tracker::deliver(const std::string& line) {
 }
 
 void Tracker::take_answer(const std::string& text) {
-  const Json answer = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json answer = parse_limited_json(text);
   const std::string error = answer.is_object() ? text_at(answer, "error") : "no JSON object";
   std::unique_lock lock(mutex_);
   if (state_ != State::kStarting) {

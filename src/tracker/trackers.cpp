@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/json_limits.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/sentence.h"
@@ -35,7 +36,7 @@ std::string_view remedy(const std::string& package) {
 
 Json read_ids(const std::string& path) {
   if (!std::filesystem::exists(path)) return Json::object();
-  Json ids = Json::parse(read_file(path, kMaxIdsBytes), nullptr, /*allow_exceptions=*/false);
+  Json ids = parse_limited_json(read_file(path, kMaxIdsBytes));
   const auto is_entry = [](const Json& entry) {
     return entry.is_object() && entry.contains("id") && entry["id"].is_string();
   };

@@ -157,6 +157,7 @@ TEST_F(RewardsTest, GivenResponsesAreScoredInOrder) {
   EXPECT_FALSE(rows[0].contains("error"));
   EXPECT_EQ(rows[1].at("id"), "a");
   EXPECT_EQ(rows[1].at("score"), 0);
+  EXPECT_FALSE(rows[1].contains("error"));
   EXPECT_EQ(rows[2].at("score"), 0);
   EXPECT_THAT(rows[2].at("error"), HasSubstr("no reward is known for the data source `nowhere`"));
   EXPECT_FALSE(rows[2].contains("id"));

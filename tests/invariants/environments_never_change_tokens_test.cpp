@@ -84,6 +84,12 @@ class EnvironmentsNeverChangeTokens : public ::testing::Test {
 };
 
 TEST_F(EnvironmentsNeverChangeTokens, WithSpeculationWorkersAndOrder) {
+  for (const char* name : {"environment/failed", "training/rollout_probs_diff_max",
+                           "training/rollout_logprobs_diff_max"})
+    EXPECT_NE(
+        read_text(scratch_ / "whole" / "metrics.jsonl").find("\"" + std::string(name) + "\":"),
+        std::string::npos)
+        << name;
   EXPECT_GT(tests::sum_of_metric(scratch_ / "whole", "environment/turns"), 1.5 * kEpisodeSteps);
   EXPECT_EQ(tests::sum_of_metric(scratch_ / "whole", "environment/failed"), 0);
   EXPECT_EQ(tests::sum_of_metric(scratch_ / "whole", "training/rollout_probs_diff_max"), 0);
