@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """serve_bench.py: throughput of `tlt serve` next to llama.cpp's server and vLLM's, with the same model.
 
-    tools/serve_bench.py --model DIR --llama-server PATH --gguf FILE --vllm PATH
+    tools/serve_bench.py --model DIR --llama-server PATH --gguf FILE --vllm VLLM/bin/python
 
 starts the servers whose programs are given (tlt always), on free ports of loopback, and measures them in turn, round by
 round, so that a change of the machine's load meets all of them: --streams streamed completions at once, each of
@@ -139,8 +139,8 @@ def commands(arguments):
         )
     if arguments.vllm:
         yield "vllm", (
-            f"{shlex.quote(arguments.vllm)} serve {{model}} --host 127.0.0.1 --port {{port}} --dtype bfloat16 "
-            f"--max-num-seqs {streams} --max-model-len {room}"
+            f"{shlex.quote(arguments.vllm)} -m vllm.entrypoints.openai.api_server --model {{model}} --host 127.0.0.1 "
+            f"--port {{port}} --dtype bfloat16 --max-num-seqs {streams} --max-model-len {room}"
         )
     for extra in arguments.server:
         name, equal, command = extra.partition("=")
@@ -205,7 +205,7 @@ def main():
     parser.add_argument("--tlt", default="build/tlt")
     parser.add_argument("--llama-server", default="", help="program of llama.cpp")
     parser.add_argument("--gguf", default="", help="the same model for llama.cpp, in bf16")
-    parser.add_argument("--vllm", default="", help="program of vLLM")
+    parser.add_argument("--vllm", default="", help="Python of an environment with vLLM")
     parser.add_argument("--server", action="append", default=[], help="NAME=COMMAND, may be given several times")
     parser.add_argument("--streams", type=numbers, default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=3)
