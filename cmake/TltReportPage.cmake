@@ -19,7 +19,7 @@ endfunction()
 
 function(tlt_write_page_header header page uplot)
   # In the order in which the page runs them.
-  set(scripts begin.js data.js charts.js sections.js timeline.js rollouts.js compare.js main.js)
+  set(scripts begin.js data.js charts.js sections.js timeline.js rollouts.js compare.js sweep.js main.js)
   list(TRANSFORM scripts PREPEND "${page}/")
   file(WRITE "${header}.new" "// Made by cmake/TltReportPage.cmake from src/run/report/page/ and uPlot.\n"
     "#pragma once\n#include <string_view>\n#pragma GCC diagnostic ignored \"-Woverlength-strings\"\nnamespace tlt::run::page_files {\n")

@@ -11,8 +11,11 @@
 #include <set>
 
 #include "apps/commands.h"
+#include "apps/sweep_page.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/files.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/timeline.h"
 #include "simulate/comparison.h"
@@ -28,7 +31,7 @@ constexpr int64_t kTimelineWorkers = 64;
 
 struct SimulateFlags {
   std::vector<std::string> overrides, sweeps;
-  std::string fit, timeline;
+  std::string fit, timeline, picture;
   bool is_json = false, is_list = false, is_sensitivity = false, shows_options = false;
 };
 
@@ -36,6 +39,7 @@ void add_flags(CLI::App& app, SimulateFlags& flags) {
   app.add_option("OPTION=VALUE", flags.overrides, "What to simulate; --options lists the options.");
   app.add_option("--sweep", flags.sweeps, "An option with several values: workers=8,64,512.")
       ->allow_extra_args(false);
+  app.add_option("--picture", flags.picture, "Writes charts of the sweep to this HTML file.");
   app.add_option("--fit", flags.fit, "Fits the constants costs.* to a table of measurements.");
   app.add_option("--timeline", flags.timeline,
                  "Writes what workers do in the last way, for https://ui.perfetto.dev.");
@@ -74,6 +78,8 @@ void print_list() {
         it.name, it.parameters() * 1e-9, it.row_parameters() * 1e-9, it.kv_bytes() / 1024);
   for (const simulate::Way& it : simulate::ways())
     fmt::print("way    {:<17}{}\n", it.name, it.help);
+  for (const simulate::WhatIf& it : simulate::what_ifs())
+    fmt::print("what-if +{:<15}{}\n", it.name, it.help);
 }
 
 void print_fit(const std::string& path, const simulate::CostConstants& start) {
@@ -110,7 +116,10 @@ class VirtualTimelines {
   std::map<int64_t, std::unique_ptr<Timeline>> timelines_;
 };
 
-void simulate_point(const SimulateFlags& flags, const std::vector<std::string>& point) {
+// Prints what happens at a point of the sweeps. Returns a JSON object for each way; none for
+// --sensitivity.
+nlohmann::ordered_json simulate_point(const SimulateFlags& flags,
+                                      const std::vector<std::string>& point) {
   std::vector<std::string> overrides = flags.overrides;
   overrides.insert(overrides.end(), point.begin(), point.end());
   const SimulateOptions options = make_options(overrides);
@@ -118,20 +127,30 @@ void simulate_point(const SimulateFlags& flags, const std::vector<std::string>& 
     for (const simulate::Sensitivity& it : simulate::sensitivities(options))
       fmt::print("{:<26} x 0.8: step {:.2f}x   x 1.25: step {:.2f}x\n", it.option, it.smaller,
                  it.larger);
-    return;
+    return {};
   }
   VirtualTimelines timelines(flags.timeline);
   const auto results = simulate::compare_ways(options, timelines.observer());
   if (!flags.is_json) {
     if (!point.empty()) fmt::print("{}\n", fmt::join(point, " "));
     fmt::print("{}{}\n", simulate::to_table(results), simulate::sentence(options, results));
-    return;
   }
+  auto rows = nlohmann::ordered_json::array();
   for (const simulate::WayResult& result : results) {
-    nlohmann::ordered_json row = simulate::to_json(options, result);
-    row["options"] = overrides;
-    fmt::print("{}\n", row.dump());
+    rows.push_back(simulate::to_json(options, result));
+    rows.back()["options"] = overrides;
+    if (flags.is_json) fmt::print("{}\n", rows.back().dump());
   }
+  return rows;
+}
+
+void simulate_points(const SimulateFlags& flags, const std::string& command) {
+  std::vector<SweepPoint> points;
+  for (const auto& point : simulate::sweep_points(flags.sweeps))
+    points.push_back({point, simulate_point(flags, point)});
+  if (flags.picture.empty()) return;
+  write_file_atomic(flags.picture, sweep_page(command, points));
+  log_info("charts: {}", flags.picture);
 }
 
 }  // namespace
@@ -143,6 +162,11 @@ int run_simulate(const cli::Arguments& arguments) {
   if (!cli::try_parse(app, arguments)) return 0;
   TLT_CHECK_INPUT(flags.timeline.empty() || (flags.sweeps.empty() && !flags.is_sensitivity),
                   "--timeline is of one simulation; give it without --sweep and --sensitivity");
+  TLT_CHECK_INPUT(flags.picture.empty() || (!flags.sweeps.empty() && !flags.is_sensitivity),
+                  "--picture is of a sweep; give it with --sweep and without --sensitivity");
+  for (const std::string& sweep : flags.sweeps)
+    TLT_CHECK_INPUT(!sweep.starts_with("ways="), "--sweep ", sweep,
+                    ": all ways are simulated at each point; give ", sweep, " without --sweep");
   SimulateOptions options = make_options(flags.overrides);
   if (flags.is_list) {
     print_list();
@@ -151,7 +175,8 @@ int run_simulate(const cli::Arguments& arguments) {
   } else if (!flags.fit.empty()) {
     print_fit(flags.fit, options.costs);
   } else {
-    for (const auto& point : simulate::sweep_points(flags.sweeps)) simulate_point(flags, point);
+    simulate_points(flags,
+                    fmt::format("{} {}", arguments.command, fmt::join(arguments.words, " ")));
   }
   return 0;
 }

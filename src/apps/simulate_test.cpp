@@ -15,11 +15,11 @@ using ::testing::HasSubstr;
 
 const std::vector<std::string> kSmall = {"simulate",
                                          "workers=2",
-                                         "train_batch_size=4",
                                          "n=2",
                                          "total_training_steps=1",
                                          "max_response_length=1024",
                                          "lengths=lognormal:200,1000"};
+const std::string kBatch = "train_batch_size=4";
 
 Ended simulate(const std::vector<std::string>& more) {
   std::vector<std::string> words = kSmall;
@@ -28,14 +28,14 @@ Ended simulate(const std::vector<std::string>& more) {
 }
 
 TEST(SimulateProgramTest, TableEndsWithASentence) {
-  const Ended ended = simulate({});
+  const Ended ended = simulate({kBatch});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("tlt-published"));
   EXPECT_THAT(ended.out, HasSubstr("at 4 sequences per worker on H100 (ridge 295 rows) tlt-early"));
 }
 
 TEST(SimulateProgramTest, SweepGivesALineForEachWayAndValue) {
-  const Ended ended = simulate({"ways=plain,tlt", "--json", "--sweep", "device=H100,H20"});
+  const Ended ended = simulate({kBatch, "ways=plain,tlt", "--json", "--sweep", "device=H100,H20"});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   const auto rows = json_lines(ended.out);
   ASSERT_EQ(rows.size(), 4u);
@@ -43,9 +43,31 @@ TEST(SimulateProgramTest, SweepGivesALineForEachWayAndValue) {
   EXPECT_THAT(rows[3]["options"].dump(), HasSubstr("device=H20"));
 }
 
+TEST(SimulateProgramTest, PictureHasTheNumbersOfTheSweep) {
+  const std::string path = scratch_folder() + "/sweep.html";
+  const Ended ended = simulate({"ways=plain,tlt+partial", "--json", "--sweep", "device=H100,H20",
+                                "--sweep", "train_batch_size=1,2,3", "--picture", path});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  const std::string page = read_file(path, 1 << 22);
+  constexpr std::string_view kBegin = "id=\"data\">";
+  const size_t begin = page.find(kBegin) + kBegin.size();
+  const auto data =
+      nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  EXPECT_EQ(data["sweep"]["option"], "train_batch_size");
+  EXPECT_EQ(data["sweep"]["values"], nlohmann::json({"1", "2", "3"}));
+  ASSERT_EQ(data["runs"].size(), 2u);
+  EXPECT_EQ(data["runs"][1]["name"], "device=H20");
+  const auto rows = json_lines(ended.out);  // device, train_batch_size, way
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto& columns = data["runs"][i / 6]["metrics"]["columns"];
+    for (const std::string name : {"step_speedup", "idle_share", "device_seconds_per_step"})
+      EXPECT_EQ(columns[name + "/" + rows[i]["way"].get<std::string>()][i / 2 % 3], rows[i][name]);
+  }
+}
+
 TEST(SimulateProgramTest, TimelineIsOneOfPerfetto) {
   const std::string path = scratch_folder() + "/timeline.json";
-  EXPECT_EQ(simulate({"--timeline", path}).exit_code, 0);
+  EXPECT_EQ(simulate({kBatch, "--timeline", path}).exit_code, 0);
   const auto events = nlohmann::json::parse(read_file(path, 1 << 26));
   EXPECT_THAT(events.dump(), HasSubstr("decode"));
   EXPECT_THAT(events.dump(), HasSubstr("update"));
@@ -73,6 +95,10 @@ TEST(SimulateProgramTest, Complaints) {
            {{"lengths=servegen:/none"}, "/none"},
            {{"--sweep", "workers"}, "give --sweep workers=8,64,512"},
            {{"--sweep", "workers=1", "--timeline", "x"}, "--timeline is of one simulation"},
+           {{"--picture", "x"}, "--picture is of a sweep"},
+           {{"--sweep", "ways=plain,tlt"}, "all ways are simulated at each point"},
+           {{"ways=tlt+partly"}, "unknown what-if partly"},
+           {{"ways=tlt+one-step-off", "workers=1"}, "give workers=2"},
            {{"--fit", "/none"}, "/none"}}) {
     std::vector<std::string> arguments = {"simulate"};
     arguments.insert(arguments.end(), words.begin(), words.end());

@@ -37,16 +37,20 @@ std::vector<WayResult> compare_ways(const SimulateOptions& options,
     Simulation simulation(options, find_way(result.way),
                           i + 1 == options.ways.size() ? observer : Simulation::Observer());
     for (; !simulation.is_done(); ++result.steps) result.sum.add(simulation.run_step());
-    result.rollout_speedup = results.front().sum.rollout / result.sum.rollout;
-    result.step_speedup = results.front().sum.seconds / result.sum.seconds;
+    // Of tokens per second: with partial rollouts a step may have other responses.
+    const StepReport &first = results.front().sum, &sum = result.sum;
+    result.rollout_speedup = first.rollout / first.tokens * sum.tokens / sum.rollout;
+    result.step_speedup = first.seconds / first.updated_tokens * sum.updated_tokens / sum.seconds;
   }
   return results;
 }
 
 std::string to_table(const std::vector<WayResult>& results) {
+  size_t width = 14;
+  for (const WayResult& it : results) width = std::max(width, it.way.size() + 1);
   std::string text =
-      fmt::format("{:<14}{:>10}{:>10}{:>9}{:>10}{:>10}{:>8}{:>12}{:>8}{:>7}{:>11}{:>7}\n", "way",
-                  "rollout, s", "update, s", "step, s", "rollout x", "step x", "accept",
+      fmt::format("{:<{}}{:>10}{:>10}{:>9}{:>10}{:>10}{:>8}{:>12}{:>8}{:>7}{:>11}{:>7}\n", "way",
+                  width, "rollout, s", "update, s", "step, s", "rollout x", "step x", "accept",
                   "spec. steps", "idle", "train", "gradients", "lost");
   for (const WayResult& it : results) {
     const StepReport& sum = it.sum;
@@ -54,10 +58,10 @@ std::string to_table(const std::vector<WayResult>& results) {
     const double lost = std::max(0.0, sum.idle - sum.draft_training - sum.gradients);
     const auto steps = static_cast<double>(sum.engines.steps);
     text += fmt::format(
-        "{:<14}{:>10.2f}{:>10.2f}{:>9.2f}{:>9.2f}x{:>9.2f}x{:>8.2f}{:>11.0f}%{:>7.0f}%{:>6.0f}%"
+        "{:<{}}{:>10.2f}{:>10.2f}{:>9.2f}{:>9.2f}x{:>9.2f}x{:>8.2f}{:>11.0f}%{:>7.0f}%{:>6.0f}%"
         "{:>10.0f}%{:>6.0f}%\n",
-        it.way, it.mean(sum.rollout), it.mean(sum.update), it.mean(sum.seconds), it.rollout_speedup,
-        it.step_speedup, sum.acceptance_length(),
+        it.way, width, it.mean(sum.rollout), it.mean(sum.update), it.mean(sum.seconds),
+        it.rollout_speedup, it.step_speedup, sum.acceptance_length(),
         100 * static_cast<double>(sum.engines.speculative_steps) / steps, 100 * it.idle_share(),
         100 * sum.draft_training / idle, 100 * sum.gradients / idle, 100 * lost / idle);
   }
@@ -82,9 +86,11 @@ nlohmann::ordered_json to_json(const SimulateOptions& options, const WayResult& 
            sum.seconds * static_cast<double>(options.workers * options.tensor_model_parallel_size));
   set_mean("decode_worker_seconds", sum.decoding);
   set_mean("idle_worker_seconds", sum.idle);
+  json["idle_share"] = result.idle_share();
   set_mean("draft_training_worker_seconds", sum.draft_training);
   set_mean("gradient_worker_seconds", sum.gradients);
   set_mean("tokens", sum.tokens);
+  set_mean("updated_tokens", sum.updated_tokens);
   set_mean("responses", static_cast<double>(sum.responses));
   set_mean("truncated", static_cast<double>(sum.truncated));
   set_mean("migrated", static_cast<double>(sum.migrated));

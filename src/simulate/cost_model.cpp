@@ -98,6 +98,10 @@ double CostModel::weight_sync() const {
                                      : bytes / setup_.device.link_bandwidth;
 }
 
+double CostModel::weight_broadcast() const {
+  return kWeightBytes * setup_.model.parameters() / devices() / setup_.device.network_bandwidth;
+}
+
 int64_t CostModel::kv_tokens(double memory_share) const {
   const double weights = kWeightBytes * setup_.model.parameters(),
                room = memory_share * setup_.device.memory_bytes * devices() - weights;

@@ -50,8 +50,10 @@ class CostModel {
   double optimizer(int64_t workers) const;
   // An all-gather in which each of `workers` workers ends with `bytes`.
   double exchange(double bytes, int64_t workers) const;
-  // Weights into the engine: from one layout in a worker's memory to the other.
+  // Weights into the engine: from one layout in a worker's memory to the other, …
   double weight_sync() const;
+  // … or from workers that train to those that roll out, all of which receive at the same time.
+  double weight_broadcast() const;
 
   // KV tokens that fit next to the weights in this share of the memory. InputError: none fit;
   // says how many devices are needed.

@@ -34,8 +34,11 @@ void SimulateOptions::check() const {
            {"drift", drift, 0, 1},
            {"suffix_acceptance", suffix_acceptance, 0, 0.99},
            {"reward_seconds", reward_seconds, 0, 1e5},
+           {"reward_concurrency", number(reward_concurrency), 0, kMillion},
            {"logprob_passes", logprob_passes, 0, 10},
            {"straggler_spread", straggler_spread, 0, 2},
+           {"over_sampling", over_sampling, 1, 10},
+           {"rollout_workers", number(rollout_workers), 0, 1e5},
            {"stride", number(stride), 1, 1000},
            {"seed", number(seed), 0, 1e15}})
     TLT_CHECK_INPUT(range.value >= range.least && range.value <= range.most, range.name, " is ",

@@ -34,8 +34,11 @@ struct SimulateOptions {
   double suffix_acceptance = 0.64;
   std::vector<double> acceptance_by_position = {1, 1, 1, 1};
   double reward_seconds = 0;
+  int64_t reward_concurrency = 0;
   double logprob_passes = 0;
   double straggler_spread = 0;
+  double over_sampling = 1.5;
+  int64_t rollout_workers = 0;
   int64_t stride = 8;
   int64_t seed = 0;
   std::string bench_forward;
@@ -64,7 +67,9 @@ struct SimulateOptions {
     add(gpu_memory_utilization, "gpu_memory_utilization",
         "Share of the memory for weights and KV cache.");
     add(ppo_max_token_len_per_gpu, "ppo_max_token_len_per_gpu", "Tokens of a pack in the update.");
-    add(ways, "ways", "Ways to compare: plain, tlt-base, static, tlt-published, tlt, tlt-early.");
+    add(ways, "ways",
+        "Ways to compare: plain, tlt-base, static, tlt-published, tlt, tlt-early; each also with "
+        "+partial or +one-step-off.");
     add(draft_acceptance, "draft_acceptance",
         "Acceptance rate of the draft model's first choice before the first step; 0: random "
         "weights.");
@@ -72,12 +77,18 @@ struct SimulateOptions {
     add(suffix_acceptance, "suffix_acceptance", "Acceptance rate of suffix drafts.");
     add(acceptance_by_position, "acceptance_by_position",
         "Factors of the acceptance rates after 0, 512, 2K and 8K tokens of the response.");
-    add(reward_seconds, "reward_seconds", "Seconds from a response's end to its score.");
+    add(reward_seconds, "reward_seconds", "Seconds to score a response.");
+    add(reward_concurrency, "reward_concurrency",
+        "Responses scored at a time, those of all workers together; 0: any number.");
     add(logprob_passes, "logprob_passes",
         "Forward passes over all tokens before the update: old logprobs, reference (verl: 2, "
         "tlt: 0 or 1).");
     add(straggler_spread, "straggler_spread",
         "Standard deviation of the logarithm of the workers' speeds.");
+    add(over_sampling, "over_sampling",
+        "+partial: groups that a step rolls out, for each one of train_batch_size.");
+    add(rollout_workers, "rollout_workers",
+        "+one-step-off: workers that roll out, of `workers`; the others train. 0: half of them.");
     add(stride, "stride",
         "Engine steps per simulated decision at most; 1: every engine step is simulated.");
     add(seed, "seed", "Of lengths and draft tokens.");

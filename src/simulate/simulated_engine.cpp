@@ -186,11 +186,12 @@ double SimulatedEngine::tokens_of(size_t decoding) const {
              : 1;
 }
 
-// Until the first sequence ends or the KV cache is full. Without a choice to make, any number.
+// Until the first sequence ends or the KV cache is full. Without a choice to make, any number, unless
+// others may end the step.
 int64_t SimulatedEngine::stride(bool has_prompt_rows) const {
   if (has_prompt_rows || (tuner_ && tuner_->is_exploration())) return 1;
   const int64_t most = std::min(setup_.options.stride, 1 + decisions_ / kExactDecisions);
-  double steps = tuner_ ? static_cast<double>(most) : 1e9, tokens = 0;
+  double steps = tuner_ || setup_.way.is_partial ? static_cast<double>(most) : 1e9, tokens = 0;
   for (size_t i = 0; i < decoding_.size(); ++i) {
     steps = std::min(steps, decoding_[i]->left() / tokens_of(i));
     tokens += tokens_of(i);

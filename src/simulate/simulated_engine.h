@@ -37,9 +37,10 @@
 namespace tlt::simulate {
 
 struct SimulatedSequence {
-  int64_t group = 0;
+  int64_t group = 0, sample = 0;
   double length = 0;  // tokens that it will have
   double generated = 0;
+  double begun = 0;       // of them, before this step
   double to_prefill = 0;  // tokens without KV cache
 
   double left() const { return length - generated; }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -33,6 +35,15 @@ CostModel make_costs(const SimulateOptions& options) {
                                     : read_forward_costs(options.bench_forward)});
 }
 
+int64_t workers_that_roll_out(const SimulateOptions& options, const Way& way) {
+  if (!way.is_one_step_off) return options.workers;
+  TLT_CHECK_INPUT(options.workers >= 2, way.name, " needs a worker that trains; give workers=2");
+  const int64_t count = options.rollout_workers > 0 ? options.rollout_workers : options.workers / 2;
+  TLT_CHECK_INPUT(count < options.workers, "rollout_workers=", count, " leaves none of ",
+                  options.workers, " workers to train; give less");
+  return count;
+}
+
 }  // namespace
 
 void StepReport::add(const StepReport& more) {
@@ -50,18 +61,20 @@ double StepReport::acceptance_length() const {
 Simulation::Simulation(const SimulateOptions& options, const Way& way, Observer observer)
     : options_(options),
       way_(way),
+      rolling_out_(workers_that_roll_out(options, way)),
       observer_(std::move(observer)),
       workload_(options),
       costs_(make_costs(options)),
       table_(costs_.table(way.tuning.eagle.strategies(),
                           std::min<int64_t>(options.max_num_seqs, 1024),
                           std::min<int64_t>(options.max_num_batched_tokens, 4096))),
-      coordinator_(static_cast<int>(options.workers), kNeverLost,
-                   way.trains && options.workers > 1 ? 1 : 0, 0),
+      coordinator_(static_cast<int>(rolling_out_), kNeverLost,
+                   way.trains && rolling_out_ > 1 ? 1 : 0, 0),
+      scores_(options.reward_seconds, options.reward_concurrency),
       draft_tokens_(tokens_for(options.draft_acceptance)) {
   const int64_t kv_tokens = costs_.kv_tokens(options_.gpu_memory_utilization);
   RandomStream speeds(static_cast<uint64_t>(options_.seed), {.prompt = kSpeedStream});
-  for (int64_t i = 0; i < options_.workers; ++i) {
+  for (int64_t i = 0; i < rolling_out_; ++i) {
     Worker& worker = workers_.emplace_back(
         Worker{.engine = nullptr, .protocol = cluster::WorkerProtocol(static_cast<int>(i))});
     worker.slowness = std::exp(options_.straggler_spread * speeds.normal());
@@ -74,7 +87,10 @@ Simulation::Simulation(const SimulateOptions& options, const Way& way, Observer 
                                                                  .worker = i,
                                                                  .kv_tokens = kv_tokens,
                                                                  .slowness = worker.slowness});
+    if (!way_.is_one_step_off) trainer_slowness_.push_back(worker.slowness);
   }
+  while (way_.is_one_step_off && std::ssize(trainer_slowness_) < options_.workers - rolling_out_)
+    trainer_slowness_.push_back(std::exp(options_.straggler_spread * speeds.normal()));
 }
 
 StepReport Simulation::run_step() {
@@ -90,23 +106,38 @@ StepReport Simulation::run_step() {
     wake(next.worker);
   }
   TLT_CHECK(coordinator_.is_step_done(), "step ", step_, " has groups that no worker rolls out");
-  report_.rollout = now_ - rollout_began_;
-  report_.reward = advance("reward", options_.reward_seconds);
-  report_.exchange =
-      advance("exchange", costs_.exchange(kExchangedBytes * report_.tokens, options_.workers));
-  const double all_tokens =
-      report_.tokens + static_cast<double>(options_.train_batch_size * options_.prompt_length);
-  const double mean_length = report_.tokens / static_cast<double>(report_.responses);
-  report_.logprobs =
-      advance("logprobs", options_.logprob_passes / 3 * costs_.training(all_tokens, mean_length) /
-                              static_cast<double>(options_.workers));
-  train_draft_model();
-  report_.update = advance("update", update_seconds());
-  report_.sync = advance("sync", costs_.weight_sync());
+  end_rollouts();
+  if (way_.is_one_step_off)
+    train_on_other_workers();
+  else
+    train();
   report_.seconds = now_ - began;
   for (Worker& worker : workers_) worker.engine->new_weights();
   ++step_;
   return report_;
+}
+
+void Simulation::train() {
+  report_.reward = advance("reward", std::max(0.0, scores_.last() - now_));
+  report_.exchange =
+      advance("exchange", costs_.exchange(kExchangedBytes * report_.tokens, options_.workers));
+  report_.logprobs = advance("logprobs", logprob_seconds());
+  train_draft_model();
+  report_.update = advance("update", update_seconds());
+  report_.sync = advance("sync", costs_.weight_sync());
+}
+
+void Simulation::train_on_other_workers() {
+  const double training =
+      std::max(0.0, scores_.last() - now_) +
+      costs_.exchange(kExchangedBytes * report_.tokens, std::ssize(trainer_slowness_)) +
+      logprob_seconds() + update_seconds();
+  train_draft_model();
+  report_.update = advance("update", std::max(0.0, training_left_ - report_.rollout));
+  training_left_ = training;
+  if (step_ + 1 == options_.total_training_steps)
+    report_.update += advance("update", training_left_);
+  report_.sync = advance("sync", costs_.weight_broadcast());
 }
 
 double Simulation::advance(const char* lane, double seconds) {
@@ -120,20 +151,26 @@ double Simulation::advance(const char* lane, double seconds) {
 void Simulation::begin_rollouts() {
   rollout_began_ = now_;
   migrations_.clear();
-  const auto groups = static_cast<size_t>(options_.train_batch_size);
-  finished_at_.assign(groups, 0);
-  gradients_done_.assign(groups, 0);
+  scores_.begin_step();
+  complete_ = 0;
+  groups_ = std::exchange(unfinished_, {});
+  const double groups = static_cast<double>(options_.train_batch_size) *
+                        (way_.is_partial ? options_.over_sampling : 1);
+  for (int64_t prompt = 0; static_cast<double>(std::ssize(groups_)) < groups; ++prompt)
+    groups_.push_back({.step = step_, .prompt = prompt, .unfinished = options_.n});
   trains_ = way_.trains &&
             (way_.trains_by_interval ? step_ % kTrainingInterval == 0 : trigger_.wants_training());
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.taken = 0;
     worker.is_idle = false;
+    worker.unfinished.clear();
+    worker.source_of.clear();
     worker.whole_groups.clear();
     worker.reported_sequences = 0;
     worker.decoding = worker.idle = worker.draft_training = worker.gradients = 0;
     worker.engine->set_draft_acceptance(report_.draft_acceptance);
-    worker.protocol.begin_step(step_, options_.train_batch_size, outbox_);
+    worker.protocol.begin_step(step_, std::ssize(groups_), outbox_);
     exchange_messages();
     wake_at(static_cast<int64_t>(i), now_);
   }
@@ -155,12 +192,9 @@ void Simulation::wake(int64_t index) {
     take_groups(worker);
   }
   if (worker.protocol.step_done()) {
-    TLT_CHECK(worker.engine->unfinished() == 0, "a step ends with unfinished sequences");
-    report_.engines.add(worker.engine->take_counters());
-    report_.decoding += worker.decoding;
-    report_.idle += worker.idle;
-    report_.draft_training += worker.draft_training;
-    report_.gradients += worker.gradients;
+    TLT_CHECK(way_.is_partial || worker.engine->unfinished() == 0,
+              "a step ends with unfinished sequences");
+    worker.done_at = now_;
     return;
   }
   const double seconds = worker.engine->step();
@@ -179,23 +213,64 @@ void Simulation::wake(int64_t index) {
 void Simulation::collect(Worker& worker) {
   for (const SimulatedSequence& it : worker.engine->take_finished()) {
     ++report_.responses;
-    report_.tokens += it.length;
+    report_.tokens += it.length - it.begun;
     report_.truncated += it.length >= static_cast<double>(options_.max_response_length);
+    Group& group = groups_[static_cast<size_t>(it.group)];
+    group.scored_at = std::max(group.scored_at, scores_.scored_at(now_));
+    if (--group.unfinished == 0) ++complete_;
+    if (way_.is_partial) keep_progress(it, it.length);
     const int64_t source = worker.source_of.at(it.group);
     int64_t& left = worker.unfinished.at(source);
     if (--left > 0) continue;
     worker.unfinished.erase(source);
-    if (source < options_.train_batch_size) {
-      finished_at_[static_cast<size_t>(source)] = now_;
-      worker.whole_groups.push_back(source);
-    }
+    if (source < std::ssize(groups_)) worker.whole_groups.push_back(source);
     worker.protocol.done(source, outbox_);
   }
   exchange_messages();
+  if (!way_.is_partial || complete_ < options_.train_batch_size) return;
+  worker.protocol.stop(outbox_);
+  exchange_messages();
+}
+
+void Simulation::keep_progress(const SimulatedSequence& sequence, double tokens) {
+  std::vector<double>& generated = groups_[static_cast<size_t>(sequence.group)].generated;
+  generated.resize(static_cast<size_t>(options_.n));
+  generated[static_cast<size_t>(sequence.sample)] = tokens;
+}
+
+void Simulation::end_rollouts() {
+  report_.rollout = now_ - rollout_began_;
+  for (Worker& worker : workers_) {
+    report_.engines.add(worker.engine->take_counters());
+    report_.decoding += worker.decoding;
+    report_.idle += worker.idle + now_ - worker.done_at;
+    report_.draft_training += worker.draft_training;
+    report_.gradients += worker.gradients;
+    if (observer_ && now_ > worker.done_at)
+      observer_(&worker - workers_.data(), "lost", worker.done_at, now_);
+  }
+  leave_unfinished_groups();
+}
+
+void Simulation::leave_unfinished_groups() {
+  const auto leave = [&](const std::vector<SimulatedSequence>& sequences) {
+    for (const SimulatedSequence& it : sequences) {
+      report_.tokens += it.generated - it.begun;
+      keep_progress(it, it.generated);
+    }
+  };
+  for (Worker& worker : workers_) leave(worker.engine->take_unfinished());
+  for (const std::vector<SimulatedSequence>& moved : migrations_) leave(moved);
+  const auto is_complete = [](const Group& group) { return group.unfinished == 0; };
+  std::ranges::remove_copy_if(groups_, std::back_inserter(unfinished_), is_complete);
+  std::erase_if(groups_, std::not_fn(is_complete));
+  for (const Group& group : groups_)
+    for (int64_t i = 0; i < options_.n; ++i)
+      report_.updated_tokens += static_cast<double>(workload_.length(group.step, group.prompt, i));
 }
 
 void Simulation::take_groups(Worker& worker) {
-  const int64_t share = (options_.train_batch_size + options_.workers - 1) / options_.workers;
+  const int64_t share = (std::ssize(groups_) + rolling_out_ - 1) / rolling_out_;
   while (worker.protocol.has_migration() || worker.engine->free_slots() > 0) {
     if (!worker.protocol.has_migration() && worker.taken >= share &&
         worker.engine->unfinished() >= options_.n)
@@ -211,23 +286,38 @@ void Simulation::take_groups(Worker& worker) {
 
 void Simulation::start_group(Worker& worker, int64_t group) {
   std::vector<SimulatedSequence> sequences;
-  if (group >= options_.train_batch_size) {
+  if (group >= std::ssize(groups_)) {
     const std::string which = worker.protocol.take_migration();
-    sequences = std::move(migrations_[static_cast<size_t>(std::stoll(which))]);
+    sequences = std::exchange(migrations_[static_cast<size_t>(std::stoll(which))], {});
   } else {
     ++worker.taken;
-    for (int64_t i = 0; i < options_.n; ++i)
-      sequences.push_back({.group = group,
-                           .length = static_cast<double>(workload_.length(step_, group, i)),
-                           .to_prefill = i == 0 ? static_cast<double>(options_.prompt_length) : 0});
+    sequences = sequences_of(group);
   }
   worker.unfinished[group] = std::ssize(sequences);
   for (const SimulatedSequence& it : sequences) worker.source_of[it.group] = group;
   worker.engine->submit(sequences);
 }
 
+std::vector<SimulatedSequence> Simulation::sequences_of(int64_t index) const {
+  const Group& group = groups_[static_cast<size_t>(index)];
+  const auto prompt = static_cast<double>(options_.prompt_length);
+  std::vector<SimulatedSequence> sequences;
+  for (int64_t i = 0; i < options_.n; ++i) {
+    const auto length = static_cast<double>(workload_.length(group.step, group.prompt, i));
+    const double begun = group.generated.empty() ? 0 : group.generated[static_cast<size_t>(i)];
+    if (begun < length)
+      sequences.push_back({.group = index,
+                           .sample = i,
+                           .length = length,
+                           .generated = begun,
+                           .begun = begun,
+                           .to_prefill = begun + (i == 0 || begun > 0 ? prompt : 0)});
+  }
+  return sequences;
+}
+
 void Simulation::migrate_or_report(Worker& worker) {
-  if (!way_.migrates || options_.workers == 1) return;
+  if (!way_.migrates || rolling_out_ == 1) return;
   if (worker.protocol.should_migrate()) {
     std::vector<SimulatedSequence> moved = worker.engine->take_unfinished();
     for (SimulatedSequence& it : moved)
@@ -269,7 +359,7 @@ void Simulation::exchange_messages() {
 
 bool Simulation::prefers_gradients() const {
   return way_.early_gradients &&
-         rl::gradients_first({.workers = static_cast<int>(options_.workers),
+         rl::gradients_first({.workers = static_cast<int>(rolling_out_),
                               .rollout_seconds = now_ - rollout_began_,
                               .draft_model_share = draft_model_share_,
                               .trained_share = trained_seconds_ / std::max(1e-9, idle_seconds_),
@@ -307,25 +397,26 @@ void Simulation::account_idle(int64_t index) {
 // Returns the seconds used, at most `seconds`.
 double Simulation::compute_gradients(Worker& worker, double seconds) {
   double used = 0;
-  std::erase_if(worker.whole_groups, [&](int64_t group) {
-    const double ready = finished_at_[static_cast<size_t>(group)] + options_.reward_seconds;
-    const double until = std::min(seconds - used, now_ - std::max(ready, worker.idle_since) - used);
+  std::erase_if(worker.whole_groups, [&](int64_t index) {
+    Group& group = groups_[static_cast<size_t>(index)];
+    const double until =
+        std::min(seconds - used, now_ - std::max(group.scored_at, worker.idle_since) - used);
     if (until <= 0) return false;
     const std::vector<double> packs = pack_costs(group);
-    double& computed = gradients_done_[static_cast<size_t>(group)];  // so far
     const double all = std::accumulate(packs.begin(), packs.end(), 0.0) * worker.slowness;
-    const double part = std::min(until, all - computed * worker.slowness);
-    computed += part / worker.slowness;
+    const double part = std::min(until, all - group.gradients * worker.slowness);
+    group.gradients += part / worker.slowness;
     used += part;
-    return computed * worker.slowness >= all * (1 - 1e-9);
+    return group.gradients * worker.slowness >= all * (1 - 1e-9);
   });
   return used;
 }
 
-std::vector<double> Simulation::pack_costs(int64_t group) const {
+std::vector<double> Simulation::pack_costs(const Group& group) const {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < options_.n; ++i)
-    lengths.push_back(workload_.length(step_, group, i) + (i == 0 ? options_.prompt_length : 0));
+    lengths.push_back(workload_.length(group.step, group.prompt, i) +
+                      (i == 0 ? options_.prompt_length : 0));
   std::vector<double> seconds;
   for (const train::Pack& pack : train::plan_packs(lengths, options_.ppo_max_token_len_per_gpu)) {
     double tokens = 0, squares = 0;
@@ -339,13 +430,22 @@ std::vector<double> Simulation::pack_costs(int64_t group) const {
   return seconds;
 }
 
+double Simulation::logprob_seconds() const {
+  const auto groups = static_cast<double>(std::ssize(groups_));
+  const double prompts = groups * static_cast<double>(options_.prompt_length),
+               mean_length = report_.updated_tokens / (groups * static_cast<double>(options_.n));
+  return options_.logprob_passes / 3 *
+         costs_.training(report_.updated_tokens + prompts, mean_length) /
+         static_cast<double>(std::ssize(trainer_slowness_));
+}
+
 // The worker with the most work ends last. What idle workers have computed of a group's packs, the
 // first ones, is not computed again.
 double Simulation::update_seconds() {
   std::vector<train::Pack> packs;
   std::vector<double> costs;
-  for (int64_t group = 0; group < options_.train_batch_size; ++group) {
-    double done = gradients_done_[static_cast<size_t>(group)];
+  for (const Group& group : groups_) {
+    double done = group.gradients;
     for (const double cost : pack_costs(group)) {
       const double left = std::max(0.0, cost - done);
       done = std::max(0.0, done - cost);
@@ -354,13 +454,13 @@ double Simulation::update_seconds() {
       costs.push_back(left);
     }
   }
-  std::vector<double> loads(workers_.size(), 0);
-  const std::vector<int> owners =
-      train::assign_packs(packs, costs, static_cast<int>(options_.workers));
+  const int64_t workers = std::ssize(trainer_slowness_);
+  std::vector<double> loads(trainer_slowness_.size(), 0);
+  const std::vector<int> owners = train::assign_packs(packs, costs, static_cast<int>(workers));
   for (size_t i = 0; i < owners.size(); ++i)
     loads[static_cast<size_t>(owners[i])] +=
-        costs[i] * workers_[static_cast<size_t>(owners[i])].slowness;
-  return *std::ranges::max_element(loads) + costs_.optimizer(options_.workers);
+        costs[i] * trainer_slowness_[static_cast<size_t>(owners[i])];
+  return *std::ranges::max_element(loads) + costs_.optimizer(workers);
 }
 
 void Simulation::train_draft_model() {
@@ -371,7 +471,7 @@ void Simulation::train_draft_model() {
   idle_seconds_ += report_.idle;
   trained_seconds_ += report_.draft_training;
   double seconds = report_.draft_training;
-  if (trains_ && options_.workers == 1) {
+  if (trains_ && rolling_out_ == 1) {
     seconds = report_.draft_gap = advance("draft", kGapShare * report_.rollout);
     report_.trained_tokens = seconds / costs_.draft_training(1);
   }

@@ -8,13 +8,16 @@
 //
 //   rollouts until the last response | reward | exchange | logprob passes | update | weights
 //
+// One step off, what follows the rollouts runs on other workers, during the rollouts of the next
+// step, and only what is left after these counts; the last step waits for all of its own.
+//
 // Idle work changes nothing that others see, so it is computed when the idle time has ended.
 // Draft models that idle workers trained are averaged: their tokens count in sum.
 //
 // Owns       all of the above, for one way.
 // Threading  one thread.
-// Invariant  rollout seconds x workers == decoding + idle seconds of all workers; idle == draft
-//            training + gradients + lost.
+// Invariant  rollout seconds x workers that roll out == their decoding + idle seconds; idle ==
+//            draft training + gradients + lost.
 //
 //   Simulation simulation(options, find_way("tlt"));
 //   while (!simulation.is_done()) steps.push_back(simulation.run_step());
@@ -33,6 +36,7 @@
 #include "cluster/coordinator.h"
 #include "cluster/worker_protocol.h"
 #include "drafter_training/drift_trigger.h"
+#include "simulate/score_queue.h"
 #include "simulate/simulate_options.h"
 #include "simulate/simulated_engine.h"
 #include "simulate/ways.h"
@@ -47,7 +51,8 @@ struct StepReport {
   // Of all workers together, in the rollouts:
   double decoding = 0, idle = 0, draft_training = 0, gradients = 0;
   int64_t responses = 0, truncated = 0, migrated = 0;
-  double tokens = 0;
+  double tokens = 0;            // of responses, rolled out in this step
+  double updated_tokens = 0;    // of responses, in the update
   double trained_tokens = 0;    // by the draft model
   double draft_acceptance = 0;  // its rate at the beginning; of several steps: of the last
   EngineCounters engines;       // in sum
@@ -56,7 +61,7 @@ struct StepReport {
   void visit(auto&& v) {
     v(seconds), v(rollout), v(reward), v(exchange), v(logprobs), v(update), v(draft_gap), v(sync),
         v(decoding), v(idle), v(draft_training), v(gradients), v(responses), v(truncated),
-        v(migrated), v(tokens), v(trained_tokens);
+        v(migrated), v(tokens), v(updated_tokens), v(trained_tokens);
   }
   void add(const StepReport& more);
 
@@ -78,12 +83,20 @@ class Simulation {
   StepReport run_step();
 
  private:
+  struct Group {
+    int64_t step = 0, prompt = 0;        // that began it
+    std::vector<double> generated = {};  // [sample] before this step; empty: nothing
+    int64_t unfinished = 0;              // responses
+    double scored_at = 0;                // its last response so far
+    double gradients = 0;                // seconds of its update that idle workers computed
+  };
   struct Worker {
     std::unique_ptr<SimulatedEngine> engine;
     cluster::WorkerProtocol protocol;
     double slowness = 1;
     bool is_idle = false, is_awake = false;  // awake: in the queue of wake-ups
     double idle_since = 0, may_train_since = -1;
+    double done_at = 0;                          // with the step
     int64_t taken = 0;                           // groups in this step
     std::map<int64_t, int64_t> unfinished = {};  // group or migration -> sequences
     std::map<int64_t, int64_t> source_of = {};   // group -> group or migration
@@ -102,41 +115,56 @@ class Simulation {
   };
 
   void begin_rollouts();
+  void end_rollouts();
+  // Groups that are not complete, to the next step.
+  void leave_unfinished_groups();
+  void keep_progress(const SimulatedSequence& sequence, double tokens);
   void wake(int64_t index);
   void wake_at(int64_t index, double at);
   void collect(Worker& worker);
   void take_groups(Worker& worker);
   void start_group(Worker& worker, int64_t group);
+  // What is left of a group.
+  std::vector<SimulatedSequence> sequences_of(int64_t index) const;
   void migrate_or_report(Worker& worker);
   void exchange_messages();
   void account_idle(int64_t index);
   double compute_gradients(Worker& worker, double seconds);
   bool prefers_gradients() const;
-  std::vector<double> pack_costs(int64_t group) const;
+  std::vector<double> pack_costs(const Group& group) const;
+  // What follows the rollouts: on the workers that rolled out, or on others.
+  void train();
+  void train_on_other_workers();
+  double logprob_seconds() const;
   double update_seconds();
   // Also takes what the policy's update costs the draft model.
   void train_draft_model();
-  // Lets the seconds of a phase pass in which all workers take part, and returns them.
+  // Lets the seconds of a phase after the rollouts pass, and returns them.
   double advance(const char* lane, double seconds);
 
   const SimulateOptions options_;
-  const Way& way_;
+  const Way way_;
+  const int64_t rolling_out_;  // workers; the others train, or if there are none, the same
   const Observer observer_;
   const Workload workload_;
   const CostModel costs_;
   DraftTrees trees_;
   const speculation::CostTable table_;
   cluster::Coordinator coordinator_;
-  std::vector<Worker> workers_;
+  std::vector<Worker> workers_;           // that roll out
+  std::vector<double> trainer_slowness_;  // [worker that trains]
 
   int64_t step_ = 0;
   double now_ = 0, rollout_began_ = 0;
   std::priority_queue<WakeUp, std::vector<WakeUp>, std::greater<>> wake_ups_;
   int64_t orders_ = 0;
   std::vector<cluster::Event> outbox_;                      // to the coordinator
-  std::vector<std::vector<SimulatedSequence>> migrations_;  // of the step
-  std::vector<double> finished_at_;                         // [group]; of its last response
-  std::vector<double> gradients_done_;  // [group] seconds of its update that idle workers computed
+  std::vector<std::vector<SimulatedSequence>> migrations_;  // of the step; taken ones are empty
+  std::vector<Group> groups_;      // of the step; after the rollouts: those that are trained
+  std::vector<Group> unfinished_;  // that continue in the next step
+  int64_t complete_ = 0;           // of groups_
+  ScoreQueue scores_;
+  double training_left_ = 0;  // one step off: seconds of the step before
   StepReport report_;
 
   bool trains_ = false;  // in this step

@@ -243,6 +243,88 @@ TEST(SimulationTest, ASingleWorkerTrainsAfterItsRollouts) {
   EXPECT_GT(steps[1].draft_acceptance, 0);
 }
 
+// Responses of equal length, one at a time.
+SimulateOptions one_after_another() {
+  SimulateOptions options = small();
+  options.n = options.max_num_seqs = options.workers = 1;
+  options.train_batch_size = 4;
+  options.total_training_steps = 3;
+  options.lengths = "pareto:500,500";
+  return options;
+}
+
+TEST(SimulationTest, PartialRolloutsEndWithEnoughGroups) {
+  SimulateOptions options = one_after_another();
+  options.over_sampling = 1.5;
+  const auto whole = run(options, "plain"), partial = run(options, "plain+partial");
+  for (size_t i = 0; i < partial.size(); ++i) {
+    EXPECT_EQ(partial[i].responses, 4);
+    EXPECT_EQ(partial[i].updated_tokens, 2000);
+    EXPECT_NEAR(partial[i].rollout / whole[i].rollout, 1, 1e-9);
+  }
+}
+
+TEST(SimulationTest, PartialRolloutsWithoutOverSamplingAreWhole) {
+  SimulateOptions options = small();
+  options.over_sampling = 1;
+  for (const std::string way : {"plain", "tlt-early"}) {
+    const auto whole = run(options, way), partial = run(options, way + "+partial");
+    for (size_t i = 0; i < partial.size(); ++i) {
+      EXPECT_EQ(partial[i].updated_tokens, whole[i].tokens) << way;
+      EXPECT_NEAR(partial[i].seconds / whole[i].seconds, 1, 0.01) << way;  // other strides
+    }
+  }
+}
+
+TEST(SimulationTest, PartialRolloutsLoseNoToken) {
+  SimulateOptions options = small();
+  options.total_training_steps = 12;
+  for (const char* way : {"plain+partial", "tlt-early+partial"}) {
+    double rolled_out = 0, updated = 0;
+    for (const StepReport& step : run(options, way)) {
+      EXPECT_NEAR(step.engines.tokens / step.tokens, 1, 1e-6) << way;
+      EXPECT_NEAR((step.decoding + step.idle) / (4 * step.rollout), 1, 1e-6) << way;
+      EXPECT_GE(step.updated_tokens, 0) << way;
+      rolled_out += step.tokens;
+      updated += step.updated_tokens;
+      EXPECT_LE(updated, rolled_out * (1 + 1e-9)) << way;
+    }
+    // At most half a batch is under way, if some of its groups are the longest ones.
+    EXPECT_GT(updated, 0.85 * rolled_out) << way;
+  }
+  EXPECT_LT(rollout_seconds(options, "plain+partial"), 0.8 * rollout_seconds(options, "plain"));
+}
+
+// r + (N - 1) max(r, u) + u, and N times the weights.
+TEST(SimulationTest, OneStepOffHidesTheShorterOfRolloutsAndTraining) {
+  SimulateOptions options = small();
+  options.total_training_steps = 5;
+  options.lengths = "pareto:1000,1000";
+  options.reward_seconds = 2;
+  for (const double train_efficiency : {0.9, 0.01}) {
+    options.costs.train_efficiency = train_efficiency;
+    options.workers = 2;
+    const StepReport half = run(options, "plain").at(0);
+    options.workers = 4;
+    const double rollout = half.rollout, training = half.seconds - half.rollout - half.sync;
+    EXPECT_EQ(rollout > training, train_efficiency > 0.5);
+    const CostModel costs({.device = find_device("H100"), .model = find_model("Qwen2.5-7B")});
+    const double expected =
+        rollout + 4 * std::max(rollout, training) + training + 5 * costs.weight_broadcast();
+    EXPECT_NEAR(step_seconds(options, "plain+one-step-off") / expected, 1, 1e-9);
+  }
+}
+
+TEST(SimulationTest, RewardsQueue) {
+  SimulateOptions options = small();
+  options.workers = options.train_batch_size = 1;
+  options.lengths = "pareto:500,500";
+  options.reward_seconds = 3;
+  EXPECT_NEAR(run(options, "plain").at(0).reward, 3, 1e-9);
+  options.reward_concurrency = 2;  // 8 responses at the same time, two by two
+  EXPECT_NEAR(run(options, "plain").at(1).reward, 12, 0.02);
+}
+
 TEST(SimulationTest, ContradictionsAreInputErrors) {
   SimulateOptions options = small();
   options.max_num_batched_tokens = 100;
@@ -252,6 +334,14 @@ TEST(SimulationTest, ContradictionsAreInputErrors) {
   options.model = "Llama-70B";
   EXPECT_THROW(Simulation(options, find_way("plain")), InputError);
   EXPECT_THROW(find_way("fastest"), InputError);
+  EXPECT_THROW(find_way("tlt+partly"), InputError);
+  EXPECT_THROW(find_way("tlt+"), InputError);
+  EXPECT_THROW(find_way("tlt-early+one-step-off"), InputError);
+  options = small();
+  options.rollout_workers = 4;
+  EXPECT_THROW(Simulation(options, find_way("tlt+one-step-off")), InputError);
+  options.workers = 1;
+  EXPECT_THROW(Simulation(options, find_way("tlt+one-step-off")), InputError);
 }
 
 }  // namespace

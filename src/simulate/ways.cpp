@@ -48,21 +48,51 @@ std::vector<Way> make_ways() {
           early};
 }
 
-}  // namespace
+std::vector<std::string> names_of(const auto& all) {
+  std::vector<std::string> names;
+  for (const auto& it : all) names.push_back(it.name);
+  return names;
+}
 
-bool Way::has_draft_model() const { return std::ranges::find(drafters, "eagle") != drafters.end(); }
+}  // namespace
 
 const std::vector<Way>& ways() {
   static const std::vector<Way> all = make_ways();
   return all;
 }
 
-const Way& find_way(const std::string& name) {
-  const auto found = std::ranges::find(ways(), name, &Way::name);
-  std::vector<std::string> known;
-  for (const Way& way : ways()) known.push_back(way.name);
-  TLT_CHECK_INPUT(found != ways().end(), unknown_name("way", name, known));
-  return *found;
+const std::vector<WhatIf>& what_ifs() {
+  static const std::vector<WhatIf> all = {
+      {"partial",
+       "a step begins over_sampling times its groups and ends when enough are complete; the others "
+       "continue in the next one"},
+      {"one-step-off",
+       "rollout_workers only roll out, with the policy of the step before, while the others "
+       "train"}};
+  return all;
+}
+
+Way find_way(const std::string& name) {
+  const size_t plus = std::min(name.find('+'), name.size());
+  const std::string base = name.substr(0, plus);
+  const auto found = std::ranges::find(ways(), base, &Way::name);
+  TLT_CHECK_INPUT(found != ways().end(), unknown_name("way", base, names_of(ways())));
+  Way way = *found;
+  way.name = name;
+  for (size_t begin = plus; begin < name.size();) {
+    const size_t end = std::min(name.find('+', begin + 1), name.size());
+    const std::string what = name.substr(begin + 1, end - begin - 1);
+    begin = end;
+    if (what == "partial")
+      way.is_partial = true;
+    else if (what == "one-step-off")
+      way.is_one_step_off = true;
+    else
+      throw InputError(unknown_name("what-if", what, names_of(what_ifs())));
+  }
+  TLT_CHECK_INPUT(!way.early_gradients || !way.is_one_step_off, name,
+                  ": workers that roll out one step off train nothing; give tlt+one-step-off");
+  return way;
 }
 
 }  // namespace tlt::simulate

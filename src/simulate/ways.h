@@ -1,5 +1,11 @@
 // Way: how rollouts are decoded and what idle workers do.
 //
+// Two what-ifs can be added to each. Partial rollouts, as slime and APRIL (arXiv 2509.18521) have
+// them: a step begins more groups than it trains and ends when enough are complete; the others
+// continue in the next step, with a policy that is newer than their first tokens. One step off, as
+// verl's recipe: some workers only roll out, with the policy of the step before, and the others
+// train.
+//
 // Threading  constant table; any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -24,12 +30,20 @@ struct Way {
   bool trains_by_interval = false;              // every 10 steps, else by the drift trigger
   bool migrates = false;                        // unfinished sequences, to fuller workers
   bool early_gradients = false;
-
-  bool has_draft_model() const;
+  // What-ifs, which tlt does not do:
+  bool is_partial = false;       // a step leaves its longest groups to the next one
+  bool is_one_step_off = false;  // some workers roll out while the others train the step before
 };
 
 const std::vector<Way>& ways();
-// InputError with the nearest name or all names.
-const Way& find_way(const std::string& name);
+
+struct WhatIf {
+  std::string name;
+  std::string help;
+};
+const std::vector<WhatIf>& what_ifs();
+
+// A way, or a way with what-ifs: "tlt+partial". InputError with the nearest name or all names.
+Way find_way(const std::string& name);
 
 }  // namespace tlt::simulate

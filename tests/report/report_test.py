@@ -181,6 +181,19 @@ class BrowserTest(unittest.TestCase):
                     self.all_drawn(browser, 1280)
                 self.check_clean(browser)
 
+    def test_sweeps_of_simulate_open_without_errors(self):
+        page = scratch / "sweep.html"
+        tlt("simulate", "train_batch_size=4", "n=2", "total_training_steps=1", "ways=plain,tlt",
+            "lengths=lognormal:200,1000", "--sweep", "device=H100,H20", "--sweep", "workers=1,2", "--picture", page)
+        for width, dark in ((1280, False), (400, True)):
+            with self.subTest(width), Browser(find_chromium(), width, 900, dark) as browser:
+                browser.open(page)
+                self.all_drawn(browser, width)
+                self.assertIn("device=H20", browser.evaluate("document.querySelector('.keys').textContent"))
+                self.check_clean(browser)
+                if given.screenshots:
+                    browser.screenshot(Path(given.screenshots) / f"sweep_{width}.png")
+
     def test_only_the_script_of_the_page_runs(self):
         text = self.page.read_text(encoding="utf-8")
         planted = scratch / "planted.html"

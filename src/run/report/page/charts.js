@@ -3,7 +3,8 @@
 // the reader selects, for each run.
 //
 // spec: {title, note, unit, kind: 'lines' | 'stack' | 'xy', wide, series: [{label, values(run),
-//        style: 'line' | 'dots' | 'points' | 'dash', colour, error(run), hidden}], x(run), xLabel}
+//        style: 'line' | 'dots' | 'points' | 'dash', colour, error(run), hidden}], x(run), xLabel,
+//        xNames}
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = (i) => css('--c' + (i % 8 + 1));
 const charts = [];
@@ -107,11 +108,16 @@ class ChartCard {
     return [low - half, high + half];
   }
 
+  // A place of the horizontal axis; with names it is a place in their list.
+  xText(at, shorten = (text) => text) {
+    const {kind, xNames} = this.spec;
+    return xNames ? xNames[at] ?? '' : shorten((kind === 'xy' ? short : axes[axis].format)(at));
+  }
+
   options(stacked) {
     const grid = {stroke: css('--grid'), width: 1};
     const font = '12px system-ui, "DejaVu Sans", sans-serif';
     const line = {stroke: css('--dim'), font, grid, ticks: {...grid, size: 4}, gap: 4};
-    const xFormat = this.spec.kind === 'xy' ? short : axes[axis].format;
     const yFormat = format(this.spec.unit);
     return {
       width: Math.max(200, this.plotBox.clientWidth), height: this.plotBox.clientHeight,
@@ -121,7 +127,7 @@ class ChartCard {
       scales: {x: {time: false, range: (u, low, high) => this.xRange(low, high, stacked)},
         y: {range: (u, low, high) => this.yRange(u, low, high)}},
       axes: [{...line, space: 70, size: 30, incrs: axis === 'steps' || this.spec.kind === 'xy' ? WHOLE : undefined,
-          values: (u, ticks) => ticks.map((at) => tick(xFormat(at)))},
+          values: (u, ticks) => ticks.map((at) => this.xText(at, tick))},
         {...line, values: (u, ticks) => ticks.map((at) => tick(yFormat(at))), size: (u, labels) =>
           14 + 7 * Math.max(3, ...(labels || []).map((label) => label.length))}],
       series: [{}, ...(stacked ? [...this.data.series].reverse().map((one) => this.stackOptions(one))
@@ -221,8 +227,7 @@ class ChartCard {
       this.values[i].title = is(value) ? String(value) : '';
     });
     const label = this.spec.kind === 'xy' ? this.spec.xLabel : axes[axis].label;
-    const xFormat = this.spec.kind === 'xy' ? short : axes[axis].format;
-    this.at.textContent = is(index) ? label + ' ' + xFormat(this.data.x[index]) : 'last value';
+    this.at.textContent = is(index) ? label + ' ' + this.xText(this.data.x[index]) : 'last value';
     this.plotBox.setAttribute('aria-label', this.spec.title + ', ' + this.at.textContent + ': ' +
       this.data.series.map((one, i) => one.label + ' ' + this.values[i].textContent).join(', '));
   }
@@ -255,7 +260,7 @@ class ChartCard {
       i % every === 0 && this.data.series.some((one) => is(one.values[i])));
     this.tableBox.replaceChildren(el('table', null,
       el('thead', null, el('tr', null, el('th', null, label), this.data.series.map((one) => el('th', null, one.label)))),
-      el('tbody', null, rows.map((i) => el('tr', null, el('td', null, String(this.data.x[i])),
+      el('tbody', null, rows.map((i) => el('tr', null, el('td', null, this.spec.xNames ? this.xText(this.data.x[i]) : String(this.data.x[i])),
         this.data.series.map((one) => el('td', null, is(one.values[i]) ? String(one.values[i]) : '')))))));
   }
 

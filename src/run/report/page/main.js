@@ -22,13 +22,14 @@ $('theme').addEventListener('click', () => {
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { applyTheme(theme); redrawAll(); });
 
-const title = runs.map((run) => run.label).join(', ');
-$('title').append(isSingle ? title : `${runs.length} runs: ${title}`, el('small', null,
+const title = report.sweep ? report.sweep.command : runs.map((run) => run.label).join(', ');
+$('title').append(isSingle || report.sweep ? title : `${runs.length} runs: ${title}`, el('small', null,
   isSingle ? [runs[0].command && 'tlt ' + runs[0].command, runs[0].started && 'started ' + runs[0].started.replace('T', ' ')].filter(Boolean).join(', ') : ''));
-$('made').textContent = `Made by ${report.program}, ${report.made.replace('T', ' ')}, from ${runs.map((run) => run.folder).join(', ')}. Charts: uPlot (MIT licence, in this file).`;
+$('made').textContent = `Made by ${report.program}, ${report.made.replace('T', ' ')}, from ${report.sweep ? title : runs.map((run) => run.folder).join(', ')}. Charts: uPlot (MIT licence, in this file).`;
 
-const sections = [overview(), scoreSection(), lengthSection(), timeSection(), speculationSection(), workerSection(),
-  updateSection(), rolloutSection(), optionSection(), anySection()].filter(Boolean);
+const sections = (report.sweep ? [sweepSection()]
+  : [overview(), scoreSection(), lengthSection(), timeSection(), speculationSection(), workerSection(), updateSection(),
+    rolloutSection(), optionSection(), anySection()]).filter(Boolean);
 $('main').append(...sections);
 $('contents').append(...sections.map((one) => el('a', {href: '#' + one.id}, one.querySelector('h2').textContent)));
 
@@ -42,10 +43,11 @@ function markSection() {
 addEventListener('scroll', markSection, {passive: true});
 markSection();
 
+if (report.sweep) for (const control of [$('axis'), $('smoothing').parentNode]) control.remove();
 for (const input of document.querySelectorAll('#axis input')) {
   const mode = input.value;
   input.disabled = mode !== 'steps' && !runs.some((run) => last(run.metrics[mode]) > 0);
   input.addEventListener('change', () => { axis = mode; redrawAll(); });
 }
-$('smoothing').addEventListener('change', (event) => { smoothing = +event.target.value; redrawAll(); });
+$('smoothing')?.addEventListener('change', (event) => { smoothing = +event.target.value; redrawAll(); });
 document.documentElement.dataset.ready = 'true';
