@@ -175,6 +175,7 @@ int run_doctor(const cli::Arguments& arguments) {
                  "With --plan: sequences that a worker decodes at the same time.");
   app.add_flag("--distributed-optimizer", plan.distributed_optimizer,
                "With --plan: actor.use_distributed_optimizer=true.");
+  app.add_flag("--muon", plan.muon, "With --plan: actor.optim.optimizer=Muon.");
   if (!cli::try_parse(app, arguments)) return 0;
   if (!planned.empty()) return print_plan(planned, plan);
   bool is_usable = true;

@@ -8,12 +8,11 @@
 namespace tlt::apps {
 namespace {
 
-constexpr double kWeight = 2, kFloat = 4;             // bytes of a bfloat16, of a float32
-constexpr double kGradientSum = 8;                    // train/gradient_sum.h
-constexpr double kOptimizer = 12;                     // train/adamw.h
-constexpr double kCheckpoint = kWeight + kOptimizer;  // copies of both
-constexpr double kLogitsBytes = double{1 << 26};      // train/head_loss.h, rollout/token_sampler.h
-constexpr int64_t kPageSlots = 16;                    // ops/batch.h
+constexpr double kWeight = 2, kFloat = 4;         // bytes of a bfloat16, of a float32
+constexpr double kGradientSum = 8;                // train/gradient_sum.h
+constexpr double kAdamW = 12, kMuon = 8;          // train/optimizer.h
+constexpr double kLogitsBytes = double{1 << 26};  // train/head_loss.h, rollout/token_sampler.h
+constexpr int64_t kPageSlots = 16;                // ops/batch.h
 constexpr double kGigabyte = 1e9;
 
 double row_elements(const simulate::ModelShape& m) {
@@ -35,6 +34,12 @@ double training_bytes(const simulate::ModelShape& m, const PlanOptions& options)
   return rows * (kWeight * (streams + row_elements(m)) + log_sums +
                  m.kv_bytes() / static_cast<double>(m.layers)) +
          kLogitsBytes;
+}
+
+// Parameters of the layers' matrices, which Muon trains (train/muon.h).
+double hidden_matrices(const simulate::ModelShape& m) {
+  return static_cast<double>(m.layers) *
+         (m.attention_parameters() + 3.0 * static_cast<double>(m.hidden * m.intermediate));
 }
 
 // Whole pages, and one more for the copy that a sample makes.
@@ -72,14 +77,16 @@ MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& opt
                   " has experts or latent attention, which tlt does not run; give a dense model");
   const double parameters = model.parameters();
   const double shares = options.distributed_optimizer ? static_cast<double>(options.workers) : 1;
+  const double matrices = options.muon ? hidden_matrices(model) : 0;
+  const double optimizer = kAdamW * (parameters - matrices) + kMuon * matrices;
   return {.parts = {{"weights (bfloat16)", kWeight * parameters, true},
                     {"gradients (float32)", kFloat * parameters, true},
                     {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options), true},
                     {"logits of the rollout", kLogitsBytes, true},
                     {"activations (gradient checkpointing)", training_bytes(model, options), true},
                     {"gradient sums (int64)", kGradientSum * parameters, false},
-                    {"master weights, moments (float32)", kOptimizer * parameters / shares, false}},
-          .checkpoint_bytes = kCheckpoint * parameters};
+                    {"master weights, moments (float32)", optimizer / shares, false}},
+          .checkpoint_bytes = kWeight * parameters + optimizer};
 }
 
 simulate::ModelShape shape_of(const model::ModelConfig& config, const std::string& name) {

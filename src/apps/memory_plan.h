@@ -26,6 +26,7 @@ struct PlanOptions {
   int64_t length = 8192;   // tokens of a prompt and its response; of a pack in training
   int64_t sequences = 64;  // that a worker decodes at the same time, each at its full length
   bool distributed_optimizer = false;  // actor.use_distributed_optimizer
+  bool muon = false;                   // actor.optim.optimizer=Muon
 
   void check() const;  // InputError
 };

@@ -61,6 +61,18 @@ TEST(MemoryPlanTest, WorkersShareTheOptimizerIfTheyAreTold) {
   EXPECT_EQ(shared.device_bytes(), one.device_bytes());
 }
 
+// One moment less, of the matrices of the layers.
+TEST(MemoryPlanTest, MuonHasOneMomentOfTheMatrices) {
+  const auto& model = find_model("Qwen2.5-7B");
+  const double matrices = 28.0 * (3584 * 128 * 64 + 3.0 * 3584 * 18944);
+  const MemoryPlan adamw = plan_memory(model, {}), muon = plan_memory(model, {.muon = true});
+  EXPECT_DOUBLE_EQ(bytes_of(adamw, "master") - bytes_of(muon, "master"), 4 * matrices);
+  EXPECT_DOUBLE_EQ(adamw.checkpoint_bytes - muon.checkpoint_bytes, 4 * matrices);
+  const Ended named = run_program({"doctor", "--plan", "Qwen2.5-7B", "--muon"});
+  EXPECT_EQ(named.exit_code, 0) << named.err;
+  EXPECT_THAT(named.out, HasSubstr("65.28 GB"));
+}
+
 TEST(MemoryPlanTest, DoctorPrintsThePlanOfAModelOrAFolder) {
   const Ended named = run_program({"doctor", "--plan", "Qwen2.5-7B", "--workers", "2"});
   EXPECT_EQ(named.exit_code, 0) << named.err;

@@ -66,6 +66,10 @@ void RunOptions::check() const {
   reward.check();
   environment.check();
   trainer.check();
+  TLT_CHECK_INPUT(!model.has_adapter() || !actor.optim.is_muon(),
+                  "actor.optim.optimizer=Muon trains the matrices of the layers, and an adapter's "
+                  "factors are none of them; set actor.optim.optimizer=AdamW, or train the weights "
+                  "(model.lora_rank=0)");
   TLT_CHECK_INPUT(!distillation.is_on() || (!actor.loss.use_kl_loss && !algorithm.use_kl_in_reward),
                   "distillation.teacher takes the place of the reference policy; set ",
                   actor.loss.use_kl_loss ? "actor.use_kl_loss" : "algorithm.use_kl_in_reward",

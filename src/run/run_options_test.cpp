@@ -56,7 +56,8 @@ TEST(RunOptionsTest, RefusesInvalidValues) {
   for (const char* override :
        {"rollout.n=0", "trainer.resume_mode=sometimes", "trainer.logger=clearml",
         "model.dtype=float16", "trainer.experiment_name=a/b", "actor.ppo_mini_batch_size=99",
-        "algorithm.adv_estimator=gae", "actor.optim.lr=-1", "rollout.temperature=-1"}) {
+        "algorithm.adv_estimator=gae", "actor.optim.lr=-1", "actor.optim.optimizer=adam",
+        "rollout.temperature=-1"}) {
     RunOptions options;
     const auto refs = collect_options(options);
     apply_toml_file(refs, TLT_SOURCE_DIR "/recipes/demo.toml");
@@ -67,6 +68,25 @@ TEST(RunOptionsTest, RefusesInvalidValues) {
         },
         InputError)
         << override;
+  }
+}
+
+TEST(RunOptionsTest, MuonDoesNotTrainAnAdapter) {
+  for (const char* adapter : {"model.lora_rank=4", "model.lora_adapter_path=adapter"}) {
+    RunOptions options;
+    const auto refs = collect_options(options);
+    apply_toml_file(refs, TLT_SOURCE_DIR "/recipes/demo.toml");
+    apply_override(refs, "actor.optim.optimizer=Muon");
+    EXPECT_NO_THROW(options.check());
+    apply_override(refs, adapter);
+    try {
+      options.check();
+      ADD_FAILURE() << adapter;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("actor.optim.optimizer=Muon trains the matrices"),
+                std::string::npos)
+          << error.what();
+    }
   }
 }
 

@@ -245,7 +245,7 @@ void TrainedPolicy::load(const std::string& folder, bool with_optimizer) {
 }
 
 void TrainedPolicy::load_optimizer(const std::string& folder, bool with_moments) {
-  train::AdamW& optimizer = trainer_->optimizer();
+  train::Optimizer& optimizer = trainer_->optimizer();
   if (with_moments)
     return train::load_checkpoint({.folder = folder}, optimizer,
                                   read_facts(folder)["optimizer_steps"].get<int64_t>());

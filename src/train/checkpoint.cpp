@@ -143,7 +143,7 @@ std::optional<std::string> read_text(const CheckpointPlace& place, const std::st
   return read_file(path, kMaxJsonBytes);
 }
 
-void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps) {
+void load_checkpoint(const CheckpointPlace& place, Optimizer& optimizer, int64_t optimizer_steps) {
   model::SafetensorsFile file(place.folder + "/" + kOptimizer);
   std::vector<model::TensorSource> state;
   for (const model::TensorEntry& entry : file.index().entries)

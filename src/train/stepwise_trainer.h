@@ -26,11 +26,11 @@
 #include "cluster/comm.h"
 #include "model/policy_model.h"
 #include "model/tape.h"
-#include "train/adamw.h"
 #include "train/gradient_sum.h"
 #include "train/head_loss.h"
 #include "train/lora.h"
 #include "train/loss_options.h"
+#include "train/optimizer.h"
 #include "train/pack_plan.h"
 
 namespace tlt::train {
@@ -64,7 +64,7 @@ class StepwiseTrainer {
   Step step(const OptimOptions& optim);
 
   // After writing its state (load) call written().
-  AdamW& optimizer() { return optimizer_; }
+  Optimizer& optimizer() { return optimizer_; }
   void written();
 
  private:
@@ -76,7 +76,7 @@ class StepwiseTrainer {
   LoraAdapter* const adapter_;  // null: the model's weights are trained
   const Options options_;
   const std::unique_ptr<cluster::Comm> alone_;
-  AdamW optimizer_;
+  Optimizer optimizer_;
   GradientSum sum_;
   model::Gradients gradients_;  // of the trained parameters
   model::Gradients backward_;   // passed to backward(), which then adds to gradients_

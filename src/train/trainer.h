@@ -1,5 +1,5 @@
 // Trainer: trains a policy on samples: forward, loss, backward, one exact sum over packs and
-// workers, AdamW.
+// workers, one step of the optimizer.
 //
 // Every worker gets the same samples and computes its share of their packs. Afterwards all have the
 // same weights, bit-equal to those that one worker would have computed (gradient_sum.h). If a worker
@@ -30,11 +30,11 @@
 #include "cluster/comm.h"
 #include "model/policy_model.h"
 #include "model/tape.h"
-#include "train/adamw.h"
 #include "train/gradient_sum.h"
 #include "train/head_loss.h"
 #include "train/lora.h"
 #include "train/loss_options.h"
+#include "train/optimizer.h"
 #include "train/pack_plan.h"
 #include "train/sample.h"
 
@@ -105,7 +105,7 @@ class Trainer {
 
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
   // epoch. A step whose gradient is invalid is skipped, on all workers: nothing changes but
-  // AdamW::skipped_in_row(). When that exceeds kMaxSkippedSteps, no further steps are done, and the
+  // Optimizer::skipped_in_row(). When that exceeds kMaxSkippedSteps, no further steps are done, and the
   // caller ends the run. REQUIRES: the same samples, in the same order, on every worker.
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
                     int64_t samples_per_step = 0);
@@ -128,8 +128,8 @@ class Trainer {
   // abandons the update. REQUIRES: set on every worker or on none.
   void set_should_stop(std::function<bool()> should_stop) { should_stop_ = std::move(should_stop); }
 
-  AdamW& optimizer() { return optimizer_; }
-  const AdamW& optimizer() const { return optimizer_; }
+  Optimizer& optimizer() { return optimizer_; }
+  const Optimizer& optimizer() const { return optimizer_; }
 
  private:
   struct Progress;
@@ -154,7 +154,7 @@ class Trainer {
   const TrainerOptions options_;
   cluster::Comm& comm_;
   const TrainingRun run_;
-  AdamW optimizer_;
+  Optimizer optimizer_;
   GradientSum sum_;
   model::Gradients gradients_;  // of the trained parameters
   model::Gradients backward_;   // passed to backward(), which then adds to gradients_
