@@ -63,7 +63,7 @@ TEST(ImportVerlTest, FastRlConfigurationIsImported) {
   EXPECT_TRUE(options.actor.loss.use_kl_loss);
   EXPECT_EQ(options.speculative.eagle.tune_algorithm, "BEG");
   EXPECT_EQ(options.speculative.eagle.mab_configs,
-            (std::vector<std::string>{"8_4_32", "8_4_16", "8_4_8"}));
+            (std::vector<std::string>{"8_4_48", "8_4_32", "8_4_16", "8_4_8"}));
   EXPECT_EQ(options.trainer.experiment_name, "qwen7b_grpo");
   EXPECT_EQ(options.trainer.default_local_dir, "checkpoints/fastrl/qwen7b_grpo");
   EXPECT_EQ(options.trainer.test_freq, 0);

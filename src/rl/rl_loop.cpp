@@ -35,7 +35,7 @@ std::unique_ptr<model::PolicyModel> make_reference(const run::RunOptions& option
                                                    const run::RunContext& context) {
   if (options.distillation.is_estimate()) return run::make_teacher(options, context);
   if (!options.actor.loss.use_kl_loss && !options.algorithm.use_kl_in_reward) return nullptr;
-  return run::make_policy(options, context.device, *context.comm);
+  return run::make_policy(options, context.device);
 }
 
 std::optional<GroupFilter> make_filter(const run::RunOptions& options) {

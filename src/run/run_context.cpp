@@ -36,12 +36,10 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
         "actor.use_distributed_optimizer: a lost worker ends the run, as its part of the "
         "optimizer's state is lost too");
   RunOptions copy = options;  // collect_options() needs mutable options
-  // Results differ between instruction sets, which the environment variable selects; and all workers
-  // or none take part in sending the weights.
+  // Results differ between instruction sets, which the environment variable selects.
   cluster::handshake(*comm, kVersion,
-                     fmt::format("{}TLT_CPU_CAPABILITY = {}\ntrainer.broadcast_weights = {}\n",
-                                 options_digest(collect_options(copy)), ops::cpu_capability(),
-                                 options.trainer.broadcast_weights));
+                     fmt::format("{}TLT_CPU_CAPABILITY = {}\n",
+                                 options_digest(collect_options(copy)), ops::cpu_capability()));
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
   return comm;
 }
@@ -68,15 +66,6 @@ at::ScalarType compute_type(const RunOptions& options) {
   return config.type_name == "float32" ? at::kFloat : at::kBFloat16;
 }
 
-// Gives all workers the weights of rank 0.
-void broadcast_weights(const model::PolicyModel& policy, cluster::Comm& comm) {
-  for (const model::Parameter& parameter : policy.parameters()) {
-    at::Tensor values = parameter.read(policy.device()).cpu().contiguous();
-    comm.broadcast(values, /*root=*/0);
-    if (comm.rank() != 0) parameter.write(policy.device(), values.to(policy.device().torch()));
-  }
-}
-
 }  // namespace
 
 Device make_device(const RunOptions& options, const cluster::Launch& launch) {
@@ -90,13 +79,9 @@ Device make_device(const RunOptions& options, const cluster::Launch& launch) {
       "trainer.device");
 }
 
-std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
-                                                cluster::Comm& comm) {
-  if (options.model.random_seed < 0) {
-    auto policy = model::load_policy(options.model.path, device, compute_type(options));
-    if (options.trainer.broadcast_weights) broadcast_weights(*policy, comm);
-    return policy;
-  }
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device) {
+  if (options.model.random_seed < 0)
+    return model::load_policy(options.model.path, device, compute_type(options));
   auto policy = std::make_unique<model::PolicyModel>(model::ModelConfig::read(options.model.path),
                                                      device, compute_type(options));
   policy->initialize(static_cast<uint64_t>(options.model.random_seed));
@@ -148,7 +133,7 @@ RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)
       started(start_of(options, *comm)),
       data(data_options(options, started)),
       tokenizer(tokenizer::Tokenizer::load(options.model.path)),
-      model(make_policy(options, device, *comm)),
+      model(make_policy(options, device)),
       adapter(make_adapter(options, *model)) {
   if (adapter && is_first()) {
     int64_t trained = 0, all = 0;

@@ -25,9 +25,7 @@ namespace tlt::run {
 Device make_device(const RunOptions& options, const cluster::Launch& launch);
 
 // The policy a run starts from: the weights of model.path, or random ones with model.random_seed.
-// All workers together.
-std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
-                                                cluster::Comm& comm);
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device);
 
 // The adapter that the run trains, merged into `policy`; null: the run trains all weights.
 std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,

@@ -38,7 +38,7 @@ std::string fingerprint_of_drafter(const std::string& folder) {
 }  // namespace
 
 std::vector<cluster::Input> fingerprint_inputs(const RunOptions& options) {
-  const bool reads_weights = options.model.random_seed < 0 && !options.trainer.broadcast_weights;
+  const bool reads_weights = options.model.random_seed < 0;
   std::vector<cluster::Input> inputs = {
       {"model.path", model::fingerprint(options.model.path, reads_weights)}};
   if (const std::string& adapter = options.model.lora_adapter_path; !adapter.empty())

@@ -135,7 +135,6 @@ struct RunControlOptions {
   int64_t seed = 0;
   double timeout_seconds = 600;
   std::string on_worker_loss = "continue";
-  bool broadcast_weights = false;
 
   void visit(auto& v) {
     v(project_name, "project_name", Affects::kPlace, "Name of the project, for the metrics.");
@@ -171,9 +170,6 @@ struct RunControlOptions {
     v(on_worker_loss, "on_worker_loss", Affects::kPlace,
       "continue: without a lost worker the others of tlt train continue, with the same results, "
       "unless they share the optimizer's state; stop: the run ends.");
-    v(broadcast_weights, "broadcast_weights", Affects::kPlace,
-      "Send the model's weights from rank 0 to all workers at the start; false: a worker with "
-      "other weights is refused.");
   }
   void check() const;
   bool continues_after_loss() const { return on_worker_loss == "continue"; }
