@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/server.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <thread>
+
 #include "tests/support/mutator.h"
 #include "tests/support/running_server.h"
 
@@ -84,6 +90,35 @@ TEST(ServerTest, LoadSpeculationAndStreamingNeverChangeTokens) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(server.stats().speculation.accepted_tokens, 0);
+}
+
+// The descriptor on which this process listens on a port.
+int listening_socket(int port) {
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in address{};
+    socklen_t size = sizeof(address);
+    int listens = 0;
+    socklen_t listens_size = sizeof(listens);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+        address.sin_family == AF_INET && ntohs(address.sin_port) == port &&
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_size) == 0 && listens == 1)
+      return fd;
+  }
+  return -1;
+}
+
+// accept() then returns an error that the library does not expect.
+TEST(ServerTest, ListensAgainAfterAcceptHasFailed) {
+  RunningServer server;
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_FALSE(choices_of(server.post(kCompletions, full_request("4,6,8:20", 1))).empty());
+    const int fd = listening_socket(server.port());
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(shutdown(fd, SHUT_RDWR), 0);
+    for (int i = 0; i < 6000 && !server.client().Get("/health"); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(choices_of(server.post(kCompletions, full_request("4,6,8:20", 1))).empty());
 }
 
 TEST(ServerTest, SeedOfAnAnswerGivesItAgain) {
