@@ -177,6 +177,11 @@ TEST(ServeTinkerFlagsTest, WrongRecipesAreOneSentence) {
                                                             "random_seed = 3"))})
                 .find("model.random_seed"),
             std::string::npos);
+  EXPECT_NE(
+      complaint_of({"--train", scratch_file("muon.toml", recipe() + "[actor.optim]\n"
+                                                                    "optimizer = \"Muon\"\n")})
+          .find("actor.optim.optimizer is Muon"),
+      std::string::npos);
 }
 
 }  // namespace
