@@ -139,6 +139,17 @@ TEST(BanditTest, DefaultsAreFastRlsTableByBatchSize) {
   EXPECT_TRUE(arms[bandit.choose(100001, 0)].is_off());
 }
 
+TEST(BanditTest, FewerGroupsHaveTheFirstThresholds) {
+  EagleOptions options = make_options();
+  options.mab_configs = {"8_4_48", "8_4_16"};
+  options.check();
+  const std::vector<Arm> arms = make_arms(options);
+  BegBandit bandit(arms, {.options = options, .bs_threshold = 1000});
+  EXPECT_EQ(arms[bandit.choose(1, 0)].strategy.verify, 48);
+  for (const int64_t batch : {2, 5, 21, 1000})
+    EXPECT_EQ(arms[bandit.choose(batch, 0)].strategy.verify, 16) << batch;
+}
+
 TEST(BanditTest, BatchBelowTheFirstThresholdHasTheFirstGroup) {
   EagleOptions options = make_options();
   options.mab_bs_threshold = {4, 8, 16, 32};
