@@ -200,6 +200,14 @@ Json converted(std::string_view name, const Json& value) {
   return value;
 }
 
+// As to_text() of an option writes it: a list with blanks.
+std::string option_text(const Json& value) {
+  if (!value.is_array()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string list;
+  for (const Json& item : value) list += (list.empty() ? "" : ", ") + option_text(item);
+  return "[" + list + "]";
+}
+
 // ---- the import
 
 class Importer {
@@ -246,7 +254,7 @@ class Importer {
     const OptionRef* ref = find(name_of(key));
     if (ref == nullptr) {
       std::string reason(reason_for(key));
-      if (run::is_dropped_value(key, entry.value.dump())) return true;
+      if (run::is_dropped_value(key, option_text(entry.value))) return true;
       if (reason.empty()) reason = run::dropped_option(key);
       leave_out(entry, reason.empty() ? "no such option" : reason);
       return true;

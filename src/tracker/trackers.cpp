@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/check.h"
 #include "base/files.h"
@@ -91,6 +92,7 @@ Trackers::Trackers(const TrackedRun& run) : ids_path_(run.folder + "/trackers.js
   save_ids();
   if (refusal.empty()) return;
   // The runs that the others have begun end, and the next start continues them.
+  std::erase_if(trackers_, [](const auto& it) { return it->state() == Tracker::State::kOff; });
   finish_within(/*exit_code=*/1, kFailedFinishTime);
   throw InputError(refusal);
 }
