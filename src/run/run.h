@@ -1,10 +1,10 @@
-// Run: the part of a run that tlt train, sft and draft have in common: it locks the run folder,
+// Run: the part of a run that tlt train, sft, dpo and draft have in common: it locks the run folder,
 // resumes from the last checkpoint, counts, reports and saves steps, and ends with an exit code.
 //
 // Owns       the run folder, the checkpoint writer, the progress of the run (loop_state.h), the
 //            watchdog.
 // Borrows    options and run context.
-// Not here   what a step does, and which of its state is saved (rl_loop.h, sft_loop.cpp,
+// Not here   what a step does, and which of its state is saved (rl_loop.h, example_loop.h,
 //            draft_loop.cpp).
 // Threading  engine thread only. All workers call the same functions in the same order.
 //

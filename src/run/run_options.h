@@ -231,6 +231,7 @@ struct RunOptions {
   reward::RewardOptions reward;
   environment::EnvironmentOptions environment;
   train::DistillationOptions distillation;
+  train::DpoOptions dpo;
   RunControlOptions trainer;
   std::vector<Override> overrides;  // of the run that resumes; the other members have their values
 
@@ -244,6 +245,7 @@ struct RunOptions {
     v.group("reward", reward);
     v.group("environment", environment);
     v.group("distillation", distillation);
+    v.group("dpo", dpo);
     v.group("trainer", trainer);
   }
   void check() const;
@@ -253,6 +255,7 @@ struct RunOptions {
     train::TrainerOptions options = actor;
     options.loss.rollout_correction = algorithm.rollout_correction;
     options.loss.distillation = distillation;
+    options.loss.dpo = dpo;
     options.loss.loss_scale_factor = static_cast<double>(data.max_response_length);
     return options;
   }

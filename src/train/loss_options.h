@@ -73,9 +73,29 @@ struct DistillationOptions {
   void check() const;
 };
 
+// Preference optimization (`tlt dpo`), with TRL's names (preference_loss.h).
+struct DpoOptions {
+  double beta = 0.1;
+  std::string loss_type = "sigmoid";
+  double label_smoothing = 0;
+
+  void visit(auto& v) {
+    v(beta, "beta", Affects::kResults,
+      "tlt dpo: how close the policy stays to the one it starts from; a larger value keeps it "
+      "closer. With loss_type=ipo: the paper's tau.");
+    v(loss_type, "loss_type", Affects::kResults,
+      "Loss of a preference pair: sigmoid (DPO), robust, hinge or ipo, as in TRL.");
+    v(label_smoothing, "label_smoothing", Affects::kResults,
+      "Share of pairs whose preference is assumed to be the wrong way round, from 0 to below 0.5: "
+      "cDPO with sigmoid, unbiased with robust.");
+  }
+  void check() const;
+};
+
 struct LossOptions {
   PolicyLossOptions policy_loss;
   DistillationOptions distillation;             // options of the run, not listed here
+  DpoOptions dpo;                               // the same
   RolloutCorrectionOptions rollout_correction;  // an option of algorithm, not listed here
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;

@@ -65,6 +65,7 @@ void DistillationOptions::check() const {
 void LossOptions::check() const {
   rollout_correction.check();
   distillation.check();
+  dpo.check();
   policy_loss.check();
   const std::string& loss = policy_loss.loss_mode;
   TLT_CHECK_INPUT(clip_ratio_low >= 0 && clip_ratio_low <= 1, "actor.clip_ratio_low is ",

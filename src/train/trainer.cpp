@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/watchdog.h"
 #include "train/policy_loss.h"
+#include "train/preference_loss.h"
 
 namespace tlt::train {
 namespace {
@@ -210,6 +211,8 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
 TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
                                   bool may_stop) {
   if (kind == LossKind::kSupervised) start(std::make_unique<SupervisedLoss>(samples));
+  if (kind == LossKind::kPreference)
+    start(std::make_unique<PreferenceLoss>(options_.loss.dpo, samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   show_batch(samples);
   const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);

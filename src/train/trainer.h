@@ -86,7 +86,8 @@ struct TrainStats {
   bool is_abandoned = false;    // set_should_stop(): no weight has changed, and no metric is set
 };
 
-enum class LossKind { kPolicy, kSupervised };
+// kPreference: the samples are pairs, each chosen response before its rejected one.
+enum class LossKind { kPolicy, kSupervised, kPreference };
 
 // What is the same for a whole run.
 struct TrainingRun {
@@ -106,7 +107,8 @@ class Trainer {
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
   // epoch. A step whose gradient is invalid is skipped, on all workers: nothing changes but
   // AdamW::skipped_in_row(). When that exceeds kMaxSkippedSteps, no further steps are done, and the
-  // caller ends the run. REQUIRES: the same samples, in the same order, on every worker.
+  // caller ends the run. REQUIRES: the same samples, in the same order, on every worker; of
+  // preference pairs an even samples_per_step.
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
                     int64_t samples_per_step = 0);
 

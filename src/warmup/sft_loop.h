@@ -1,5 +1,5 @@
 // `tlt sft`: supervised fine-tuning, as a warm-up before RL and with its trainer. Start reading at
-// run() in sft_loop.cpp.
+// ExampleLoop::run() in example_loop.cpp.
 //
 //   examples -> Trainer (mean negative log-likelihood of the responses) -> <run folder>/policy
 //

@@ -132,9 +132,10 @@ class Writer {
                     show(mean_of(last(scores))), counted(static_cast<int64_t>(window_), "step")));
   }
 
-  // For tlt sft and tlt draft.
+  // For tlt sft, tlt dpo and tlt draft.
   void losses() {
     const Points &training = points("main/loss"), &held_out = points("main/validation_loss"),
+                 &accuracy = points("val/rewards/accuracies"),
                  &perplexity = points("val/perplexity");
     if (held_out.size() >= 2) {
       const auto best = std::ranges::min_element(held_out, {}, &Points::value_type::second);
@@ -142,6 +143,9 @@ class Writer {
           fmt::format("{:.4f} -> {:.4f}   (best {:.4f} at step {:g})", held_out.front().second,
                       held_out.back().second, best->second, best->first));
     }
+    if (accuracy.size() >= 2)
+      add("held-out accuracy",
+          fmt::format("{:.3f} -> {:.3f}", accuracy.front().second, accuracy.back().second));
     if (perplexity.size() >= 2)
       add("perplexity",
           fmt::format("{:.3f} -> {:.3f}", perplexity.front().second, perplexity.back().second));
