@@ -15,7 +15,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
 
 #include "data/data_options.h"
 #include "data/example_maker.h"
@@ -26,6 +28,42 @@ namespace tlt::data {
 
 struct PreferencePair {
   SftExample chosen, rejected;
+};
+
+// Makes pairs of rows.
+class PairMaker {
+ public:
+  // InputError as ExampleMaker.
+  PairMaker(const DataOptions& options, const tokenizer::Tokenizer& tokenizer);
+
+  const ExampleMaker& examples() const { return maker_; }
+
+  // Whether a row has the fields of a pair.
+  static bool is_pair(const nlohmann::ordered_json& row);
+
+  struct Made {
+    std::optional<PreferencePair> pair;  // nullopt: equal, or too long
+    bool is_equal = false;               // chosen and rejected have the same tokens
+  };
+  // InputError: as PreferenceDataset::load.
+  Made make(const nlohmann::ordered_json& row, int64_t number, const std::string& place) const;
+
+ private:
+  struct Fields;
+  std::optional<PreferencePair> try_texts(const nlohmann::ordered_json& row, const Fields& fields,
+                                          int64_t number, const std::string& place) const;
+  std::optional<PreferencePair> try_messages(const nlohmann::ordered_json& row,
+                                             const Fields& fields, int64_t number,
+                                             const std::string& place) const;
+  ChatTokens answer_tokens(const nlohmann::ordered_json& row, const nlohmann::ordered_json& prompt,
+                           const nlohmann::ordered_json& messages, const std::string& place) const;
+  static Fields fields_of(const nlohmann::ordered_json& row, const DataOptions& options,
+                          const std::string& place);
+  static void find_prompt(const nlohmann::ordered_json& row, const DataOptions& options,
+                          const std::string& place, Fields& found);
+
+  const DataOptions options_;
+  const ExampleMaker maker_;
 };
 
 class PreferenceDataset {

@@ -31,14 +31,14 @@ const std::vector<DpoOptions> kLosses = {
     {.beta = 0.2, .loss_type = "hinge"},
     {.beta = 0.4, .loss_type = "ipo"}};
 
-std::string name_of(const DpoOptions& options) {
+std::string dpo_name(const DpoOptions& options) {
   return options.loss_type + " smoothing " + std::to_string(options.label_smoothing);
 }
 
 // As in TRL's dpo_loss, with autograd in float64. The log ratios of policy and reference: sums over
 // the tokens, and means for ipo.
-at::Tensor plain_loss(const DpoOptions& options, const at::Tensor& chosen_ratio,
-                      const at::Tensor& rejected_ratio) {
+at::Tensor plain_pair_loss(const DpoOptions& options, const at::Tensor& chosen_ratio,
+                           const at::Tensor& rejected_ratio) {
   const at::Tensor logits = chosen_ratio - rejected_ratio, x = logits * options.beta;
   const double e = options.label_smoothing;
   if (options.loss_type == "sigmoid")
@@ -50,8 +50,8 @@ at::Tensor plain_loss(const DpoOptions& options, const at::Tensor& chosen_ratio,
 }
 
 // The log ratio of a response, from its tokens' logprobs.
-at::Tensor plain_ratio(const DpoOptions& options, const TrainSample& sample,
-                       const at::Tensor& logprobs) {
+at::Tensor plain_log_ratio(const DpoOptions& options, const TrainSample& sample,
+                           const at::Tensor& logprobs) {
   at::Tensor weights = at::ones({sample.response_size()}, at::kDouble);
   for (int64_t i = 0; i < sample.response_size(); ++i) weights[i] = sample.weight(i);
   const at::Tensor ratio = (weights * logprobs).sum() - sample.reference_logprob;
@@ -73,8 +73,8 @@ std::vector<TrainSample> random_pairs(RandomStream& random) {
   return samples;
 }
 
-std::vector<std::vector<float>> random_logprobs(std::span<const TrainSample> samples,
-                                                RandomStream& random) {
+std::vector<std::vector<float>> pair_logprobs(std::span<const TrainSample> samples,
+                                              RandomStream& random) {
   std::vector<std::vector<float>> logprobs;
   for (const TrainSample& sample : samples) {
     std::vector<float>& list = logprobs.emplace_back();
@@ -106,18 +106,18 @@ TEST(PreferenceLossTest, LossAndCoefficientsAreThoseOfAPlainImplementation) {
     RandomStream random(/*seed=*/26, {.step = static_cast<uint32_t>(step)});
     const DpoOptions& options = kLosses[static_cast<size_t>(step) % kLosses.size()];
     const std::vector<TrainSample> samples = random_pairs(random);
-    const auto logprobs = random_logprobs(samples, random);
+    const auto logprobs = pair_logprobs(samples, random);
     std::vector<at::Tensor> leaves, ratios;
     for (size_t i = 0; i < samples.size(); ++i) {
       leaves.push_back(at::tensor(logprobs[i]).to(at::kDouble).requires_grad_(true));
-      ratios.push_back(plain_ratio(options, samples[i], leaves[i]));
+      ratios.push_back(plain_log_ratio(options, samples[i], leaves[i]));
     }
     at::Tensor want = at::zeros({}, at::kDouble);
     double accurate = 0, chosen_reward = 0, rejected_reward = 0;
     for (size_t i = 0; i < samples.size(); i += 2) {
-      want = want + plain_loss(options, ratios[i], ratios[i + 1]);
+      want = want + plain_pair_loss(options, ratios[i], ratios[i + 1]);
       const auto sum = [&](size_t k) {  // not the mean, also for ipo
-        return plain_ratio({}, samples[k], leaves[k]).item<double>();
+        return plain_log_ratio({}, samples[k], leaves[k]).item<double>();
       };
       accurate += sum(i) > sum(i + 1) ? 1 : 0;
       chosen_reward += options.beta * sum(i);
@@ -134,7 +134,7 @@ TEST(PreferenceLossTest, LossAndCoefficientsAreThoseOfAPlainImplementation) {
       for (size_t t = 0; t < got.size(); ++t) {
         const double slope = leaves[i].grad()[static_cast<int64_t>(t)].item<double>();
         ASSERT_NEAR(got[t], slope, 1e-6 * (1 + std::abs(slope)))
-            << "step " << step << ", " << name_of(options) << ", sample " << i << ", token " << t;
+            << "step " << step << ", " << dpo_name(options) << ", sample " << i << ", token " << t;
       }
     }
     const auto list = loss.metrics(loss.take_sums());
@@ -150,7 +150,7 @@ TEST(PreferenceLossTest, FarLogprobsOverflowNothing) {
   for (const DpoOptions& options : kLosses)
     for (const double far : {-1e5, 1e5}) {
       const PairLoss pair = pair_loss(options, {.sum = far, .tokens = 3}, {.sum = 0, .tokens = 2});
-      EXPECT_TRUE(std::isfinite(pair.loss) && std::isfinite(pair.d_chosen)) << name_of(options);
+      EXPECT_TRUE(std::isfinite(pair.loss) && std::isfinite(pair.d_chosen)) << dpo_name(options);
     }
 }
 
@@ -184,7 +184,7 @@ std::vector<TrainSample> golden_pairs() {
   return samples;
 }
 
-std::map<std::string, double> metrics_of(const TrainStats& stats) {
+std::map<std::string, double> preference_metrics(const TrainStats& stats) {
   return {stats.metrics.begin(), stats.metrics.end()};
 }
 
@@ -202,11 +202,11 @@ TEST(PreferenceLossTest, GradientsOfTheModelAreAutograds) {
           std::vector<int32_t>(sample.tokens.begin() + sample.response_begin, sample.tokens.end()),
           at::kLong);
       ratios.push_back(
-          plain_ratio(options, sample, logprobs.gather(1, targets.unsqueeze(1)).squeeze(1)));
+          plain_log_ratio(options, sample, logprobs.gather(1, targets.unsqueeze(1)).squeeze(1)));
     }
     at::Tensor want = at::zeros({}, at::kDouble);
     for (size_t i = 0; i < samples.size(); i += 2)
-      want = want + plain_loss(options, ratios[i], ratios[i + 1]);
+      want = want + plain_pair_loss(options, ratios[i], ratios[i + 1]);
     want = want * (2.0 / static_cast<double>(samples.size()));
     want.backward();
 
@@ -227,19 +227,19 @@ TEST(PreferenceLossTest, GradientsOfTheModelAreAutograds) {
                     gradients);
     const auto list = loss.metrics(loss.take_sums());
     EXPECT_NEAR(list.front().second, want.item<double>(), 1e-5 * (1 + want.item<double>()))
-        << name_of(options);
+        << dpo_name(options);
     for (size_t i = 0; i < gradients.tensors.size(); ++i) {
       const std::string& name = model->parameters()[i].name();
       const at::Tensor exact = dense.parameters().at(name).grad();
       const double largest = exact.abs().max().item<double>();
       EXPECT_LT((gradients.tensors[i] - exact).abs().max().item<double>(), 1e-5 * (1 + largest))
-          << name_of(options) << " " << name;
+          << dpo_name(options) << " " << name;
       EXPECT_GT(largest, 0) << name;
     }
   }
 }
 
-TrainerOptions small_packs(const DpoOptions& dpo) {
+TrainerOptions preference_packs(const DpoOptions& dpo) {
   TrainerOptions options;
   options.max_tokens = 40;
   options.optim.lr = 1e-3;
@@ -262,15 +262,15 @@ TEST(PreferenceLossTest, FirstStepIsExactlyAtTheReference) {
   const std::unique_ptr<cluster::Comm> comm = solo();
   const std::vector<TrainSample> samples = pairs_at_start(*comm, /*max_tokens=*/1000);
   const auto model = golden_model("qwen2_tied");
-  Trainer trainer(*model, small_packs({}), *comm, {.total_steps = 10});
-  auto metrics = metrics_of(trainer.update(samples, LossKind::kPreference));
+  Trainer trainer(*model, preference_packs({}), *comm, {.total_steps = 10});
+  auto metrics = preference_metrics(trainer.update(samples, LossKind::kPreference));
   EXPECT_EQ(metrics.at("rewards/chosen"), 0);
   EXPECT_EQ(metrics.at("rewards/margins"), 0);
   EXPECT_NEAR(metrics.at("train/loss"), std::numbers::ln2, 1e-15);
   double first_norm = metrics.at("actor/grad_norm");
   EXPECT_GT(first_norm, 0);
   for (int step = 0; step < 8; ++step)
-    metrics = metrics_of(trainer.update(samples, LossKind::kPreference));
+    metrics = preference_metrics(trainer.update(samples, LossKind::kPreference));
   EXPECT_EQ(metrics.at("rewards/accuracies"), 1);
   EXPECT_GT(metrics.at("rewards/margins"), 0.1);
   EXPECT_LT(metrics.at("train/loss"), std::numbers::ln2);
@@ -282,11 +282,11 @@ TEST(PreferenceLossTest, PairsMayBeInTwoPacks) {
   std::map<std::string, double> want;
   for (const int64_t max_tokens : {1000, 40, 1}) {
     const auto model = golden_model("qwen2_tied");
-    TrainerOptions options = small_packs({.beta = 0.3});
+    TrainerOptions options = preference_packs({.beta = 0.3});
     options.max_tokens = max_tokens;
     Trainer trainer(*model, options, *comm, {.total_steps = 10});
     const TrainStats stats = trainer.update(samples, LossKind::kPreference);
-    const auto metrics = metrics_of(stats);
+    const auto metrics = preference_metrics(stats);
     if (want.empty()) want = metrics;
     EXPECT_EQ(metrics.at("train/loss"), want.at("train/loss"));
     EXPECT_NEAR(metrics.at("actor/grad_norm"), want.at("actor/grad_norm"),
@@ -306,16 +306,17 @@ TEST(PreferenceLossTest, WorkersAndMemoryModesChangeNoBit) {
       run_workers(workers, [&](cluster::Comm& comm) {
         const auto model = golden_model("qwen2_tied");
         const std::vector<TrainSample> samples = golden_pairs();
-        TrainerOptions options = small_packs(dpo);
+        TrainerOptions options = preference_packs(dpo);
         options.recompute = workers == 2;
         options.use_distributed_optimizer = workers == 3;
         Trainer trainer(*model, options, comm, {.total_steps = 10});
         TrainStats stats;
         for (int step = 0; step < 3; ++step) stats = trainer.update(samples, LossKind::kPreference);
         got[static_cast<size_t>(comm.rank())] = tests::weights_of(*model);
-        if (workers == 1) metrics = metrics_of(stats);
+        if (workers == 1) metrics = preference_metrics(stats);
         for (const char* name : {"train/loss", "rewards/margins", "actor/grad_norm"})
-          EXPECT_EQ(metrics_of(stats).at(name), metrics.at(name)) << name << ", " << workers;
+          EXPECT_EQ(preference_metrics(stats).at(name), metrics.at(name))
+              << name << ", " << workers;
       });
       if (workers == 1) want = got[0];
       for (const auto& weights : got) EXPECT_TRUE(tests::all_equal(weights, want)) << workers;
@@ -330,7 +331,7 @@ TEST(PreferenceLossTest, StepThatIsNotFiniteIsSkipped) {
     std::vector<TrainSample> samples = golden_pairs();
     samples[1].reference_logprob = std::numeric_limits<double>::quiet_NaN();
     const auto model = golden_model("qwen2_tied");
-    Trainer trainer(*model, small_packs({.loss_type = loss_type}), *comm, {.total_steps = 10});
+    Trainer trainer(*model, preference_packs({.loss_type = loss_type}), *comm, {.total_steps = 10});
     const TrainStats stats = trainer.update(samples, LossKind::kPreference);
     if (std::string(loss_type) == "hinge") continue;  // its slope does not depend on the distance
     EXPECT_EQ(stats.skipped_steps, 1) << loss_type;

@@ -17,7 +17,7 @@
 namespace tlt::warmup {
 namespace {
 
-std::optional<data::PreferenceDataset> load_held_out(const run::RunContext& context) {
+std::optional<data::PreferenceDataset> load_held_out_pairs(const run::RunContext& context) {
   if (context.data.val_files.empty()) return std::nullopt;
   return data::PreferenceDataset::load(context.data, context.tokenizer, data::Split::kValidation);
 }
@@ -36,7 +36,7 @@ class DpoObjective final : public Objective {
       : options_(options),
         context_(context),
         pairs_(data::PreferenceDataset::load(context.data, context.tokenizer, data::Split::kTrain)),
-        held_out_(load_held_out(context)),
+        held_out_(load_held_out_pairs(context)),
         reference_(options, context) {}
 
   train::LossKind loss() const override { return train::LossKind::kPreference; }
