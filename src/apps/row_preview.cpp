@@ -110,11 +110,18 @@ RowPreview::Part RowPreview::conversation(const Json& row, const std::string& pl
 
 std::vector<RowPreview::Part> RowPreview::parts_of_pair(const Json& row,
                                                         const std::string& place) const {
-  const auto text_of = [&](const char* name) {
+  const auto text_of = [&](const std::string& name) {
     const Json& field = *data::find_field(row, name);
     return field.is_array() ? lines_of(field) : data::text_of(field);
   };
-  if (!pairs_) return {part("chosen", text_of("chosen")), part("rejected", text_of("rejected"))};
+  if (!pairs_) {
+    std::vector<Part> parts;
+    for (const std::string& name :
+         {options_.prompt_key, std::string("chosen"), std::string("rejected")})
+      if (data::find_field(row, name) != nullptr)
+        parts.push_back(part(name == options_.prompt_key ? "prompt" : name.c_str(), text_of(name)));
+    return parts;
+  }
   const data::PairMaker::Made made = pairs_->make(row, /*number=*/0, place);
   if (!made.pair) return {Part{"chosen", "(equal to rejected: tlt dpo leaves the pair out)", 0}};
   const auto decoded = [&](const char* name, const data::SftExample& example, bool is_response) {
@@ -160,7 +167,9 @@ void RowPreview::add(const Json& row, const std::string& place) {
      : part.name == "conversation" ? conversations_
                                    : responses_)
         .push_back(part.length);
-  if (renderer_ && parts[0].name == "prompt" && renderer_->leaves_out_template(row))
+  const bool is_text = data::find_field(row, "chosen") == nullptr ||
+                       data::find_field(row, "chosen")->is_string();  // not a conversation
+  if (renderer_ && is_text && parts[0].name == "prompt" && renderer_->leaves_out_template(row))
     ++texts_without_template_;
   if (rows_ > kShownRows) return;
   const std::string answer =

@@ -70,8 +70,8 @@ TEST(DataTest, InspectShowsPairsOfDpo) {
   const Ended bytes = inspect(R"({"prompt": "7,6,3:60", "chosen": "10*6", "rejected": "7*6"})");
   EXPECT_THAT(bytes.out, AllOf(HasSubstr("-- rejected: 3 bytes\n7*6\n"),
                                HasSubstr("  prompt           prompt\n")));
-  const Ended equal = inspect(R"({"prompt": "1", "chosen": "2", "rejected": "2"})",
-                              {"--model", demo_model()});
+  const Ended equal =
+      inspect(R"({"prompt": "1", "chosen": "2", "rejected": "2"})", {"--model", demo_model()});
   EXPECT_THAT(equal.out, HasSubstr("equal to rejected: tlt dpo leaves the pair out"));
 }
 
