@@ -45,6 +45,12 @@ std::string text_of_pair(const SftExample& example) {
   return tokenizer_of_demo().decode(example.tokens);
 }
 
+DataOptions with_template(const std::string& name) {
+  DataOptions options;
+  options.chat_template = name;
+  return options;
+}
+
 void expect_no_pair(const std::string& row, const std::string& says, DataOptions options = {}) {
   const std::string chat_template = options.chat_template;
   options.train_files = options_of_pairs(row).train_files;
@@ -172,7 +178,7 @@ TEST(PreferenceDatasetTest, MalformedRowsAreNamed) {
   expect_no_pair(R"({"chosen":[1,2],"rejected":[1,3]})", place);
   expect_no_pair(
       R"({"prompt":[{"role":"user","content":"1"}],"chosen":[{"role":"assistant","content":"2"}],"rejected":[{"role":"assistant","content":"3"}]})",
-      "data.chat_template is none", {.chat_template = "none"});
+      "data.chat_template is none", with_template("none"));
 }
 
 TEST(PreferenceDatasetTest, TemplateThatRewritesTheAnswerIsRefused) {
@@ -184,7 +190,7 @@ TEST(PreferenceDatasetTest, TemplateThatRewritesTheAnswerIsRefused) {
   expect_no_pair(R"({"prompt":[{"role":"user","content":"1"}],"chosen":[)" + turns +
                      R"({"role":"assistant","content":"4"}],"rejected":[)" + turns +
                      R"({"role":"assistant","content":"5"}]})",
-                 "chosen: the chat template writes earlier messages", {.chat_template = file});
+                 "chosen: the chat template writes earlier messages", with_template(file));
 }
 
 TEST(PreferenceDatasetTest, GeneratedPairsHaveARightAndAWrongTrace) {

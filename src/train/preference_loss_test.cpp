@@ -157,7 +157,10 @@ TEST(PreferenceLossTest, FarLogprobsOverflowNothing) {
 TEST(PreferenceLossTest, PairBeyondTheHingeIsNotLearnedFrom) {
   const DpoOptions options{.beta = 0.5, .loss_type = "hinge"};
   std::vector<TrainSample> samples(4);
-  for (TrainSample& sample : samples) sample = {.tokens = {1, 2}, .response_begin = 1};
+  for (TrainSample& sample : samples) {
+    sample.tokens = {1, 2};
+    sample.response_begin = 1;
+  }
   PreferenceLoss loss(options, samples);
   loss.see_batch(samples, std::vector<std::vector<float>>{{-1}, {-4}, {-4}, {-1}}, 0);
   EXPECT_FALSE(loss.learns_from(samples[0]) || loss.learns_from(samples[1]));
@@ -342,7 +345,10 @@ TEST(PreferenceLossTest, StepThatIsNotFiniteIsSkipped) {
 
 TEST(PreferenceLossTest, SamplesThatAreNoPairsAreErrors) {
   std::vector<TrainSample> samples(3);
-  for (TrainSample& sample : samples) sample = {.tokens = {1, 2}, .response_begin = 1};
+  for (TrainSample& sample : samples) {
+    sample.tokens = {1, 2};
+    sample.response_begin = 1;
+  }
   EXPECT_THROW(PreferenceLoss({}, samples), Error);
   samples.resize(2);
   samples[1].weights = {0};
