@@ -8,7 +8,7 @@
 //   sigmoid   -(1 - e) log s(x) - e log s(-x)                             (DPO, eq. 7; cDPO: e > 0)
 //   robust    (-(1 - e) log s(x) + e log s(-x)) / (1 - 2 e)               (Robust DPO)
 //   hinge     max(0, 1 - x)                                               (RSO, SLiC)
-//   ipo       (d - 1 / (2 beta))^2, with means over the tokens in place of the sums   (IPO, eq. 17)
+//   ipo       (d - 1 / (2 beta))^2, with means over the tokens in place of sums     (IPO, eq. 17)
 //
 // The loss of a mini-batch is the mean over its pairs. All tokens of a response have one derivative,
 // which depends on both responses, and these may be in different packs. So each optimizer step has
