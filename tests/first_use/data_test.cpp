@@ -64,7 +64,7 @@ TEST(DataTest, InspectShowsPairsOfDpo) {
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.out, AllOf(HasSubstr("tlt dpo reads\n  prompt           what chosen and "
                                          "rejected begin with\n  chosen           chosen\n"),
-                               HasSubstr("\n7,6,3:60<think>\n-- chosen: 5 tokens\n10*6<eos>\n"
+                               HasSubstr("\n7,6,3:60<think>\n-- chosen: 4 tokens\n10*6<eos>\n"
                                          "-- rejected: 4 tokens\n7*6<eos>\n"),
                                HasSubstr("responses in tokens: shortest 4, ")));
   const Ended bytes = inspect(R"({"prompt": "7,6,3:60", "chosen": "10*6", "rejected": "7*6"})");

@@ -16,9 +16,10 @@ namespace fs = std::filesystem;
 using tests::read_text;
 using Words = std::vector<std::string>;
 
-// Every file of a folder but the lock and the log, with its content.
+// Every file of a folder but the lock and the log, with its content; none if there is no folder.
 inline std::map<std::string, std::string> files_of(const fs::path& folder) {
   std::map<std::string, std::string> files;
+  if (!fs::exists(folder)) return files;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
     if (const std::string name = fs::relative(entry.path(), folder).string();
         entry.is_regular_file() && name != ".lock" && name != "log.txt")
