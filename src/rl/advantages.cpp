@@ -146,6 +146,12 @@ void whiten(std::span<const train::TrainSample> samples, TokenValues& values) {
     for (double& value : tokens) value = (value - mean) * scale;
 }
 
+train::KlEstimate teacher_estimate(const train::DistillationOptions& options,
+                                   const train::TrainSample& sample, size_t token) {
+  return train::estimate_kl(train::parse_kl_type(options.loss_mode, "distillation.loss_mode"),
+                            sample.rollout_logprobs[token], sample.reference_logprobs[token]);
+}
+
 }  // namespace
 
 std::vector<double> add_advantages(const run::AlgorithmOptions& options,
@@ -191,21 +197,22 @@ void add_teacher(const train::DistillationOptions& options, std::span<train::Tra
     TLT_CHECK(
         sample.rollout_logprobs.size() == tokens && sample.reference_logprobs.size() == tokens,
         "sample ", sample.id, " has no teacher logprobs");
-    for (size_t t = 0; t < tokens; ++t)
+    for (size_t t = 0; t < tokens; ++t) {
+      const train::KlEstimate estimate = teacher_estimate(options, sample, t);
       sample.advantages[t] = static_cast<float>(
-          sample.advantages[t] - options.coef * train::estimate_kl(train::KlType::kK1,
-                                                                   sample.rollout_logprobs[t],
-                                                                   sample.reference_logprobs[t])
-                                                    .value);
+          sample.advantages[t] -
+          options.coef * (options.loss_mode == "k3" ? estimate.slope : estimate.value));
+    }
   }
 }
 
-double mean_teacher_kl(std::span<const train::TrainSample> samples) {
+double mean_teacher_kl(const train::DistillationOptions& options,
+                       std::span<const train::TrainSample> samples) {
   double sum = 0, tokens = 0;
   for (const train::TrainSample& sample : samples)
     for (size_t t = 0; t < sample.reference_logprobs.size(); ++t) {
       if (sample.weight(static_cast<int64_t>(t)) == 0) continue;  // not sampled
-      sum += static_cast<double>(sample.rollout_logprobs[t]) - sample.reference_logprobs[t];
+      sum += teacher_estimate(options, sample, t).value;
       ++tokens;
     }
   return tokens > 0 ? sum / tokens : 0;

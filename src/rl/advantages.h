@@ -46,13 +46,20 @@ std::vector<double> add_advantages(const run::AlgorithmOptions& options,
                                    std::span<const double> scores, int64_t group_size,
                                    std::span<train::TrainSample> samples);
 
-// Adds the divergence from the teacher to the advantages of add_advantages(): with loss_mode k1
-//   A_t = A_t + coef (log teacher_t - log rollout_t)
-// (Thinking Machines, "On-Policy Distillation"), and first sets them to 0 without use_task_rewards.
-// REQUIRES: with k1 every sample's reference logprobs are the teacher's.
+// Adds the divergence from the teacher to the advantages of add_advantages(), and first sets them
+// to 0 without use_task_rewards. With d_t = log teacher_t - log rollout_t
+//   k1   A_t = A_t + coef d_t                   (Thinking Machines, "On-Policy Distillation")
+//   k3   A_t = A_t + coef (exp(d_t) - 1)        (J. Schulman, "Approximating KL divergence")
+// k1 is the negative estimate as a reward. k3 is the negative derivative of exp(d_t) - d_t - 1 by the
+// student's logprob, so that the policy gradient is that of the estimate as a loss, as verl
+// recommends k3 (use_policy_gradient=false): in expectation that of KL(teacher || student). As a
+// reward k3 would have the gradient of KL(student || teacher) - KL(teacher || student), which is 0 to
+// first order near the teacher. With the limits of train/kl.h.
+// REQUIRES: with k1 and k3 every sample's reference logprobs are the teacher's.
 void add_teacher(const train::DistillationOptions& options, std::span<train::TrainSample> samples);
 
-// The mean over all tokens of log rollout - log teacher, which estimates KL(student || teacher).
-double mean_teacher_kl(std::span<const train::TrainSample> samples);
+// The mean over all tokens of the estimate of k1 or k3, of KL(student || teacher).
+double mean_teacher_kl(const train::DistillationOptions& options,
+                       std::span<const train::TrainSample> samples);
 
 }  // namespace tlt::rl

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/advantages.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -354,7 +355,8 @@ TEST(TeacherTest, DifferenceOfLogprobsIsAddedToTheAdvantages) {
   samples[1].rollout_logprobs = {-3};
   samples[1].reference_logprobs = {-3};
   samples[1].advantages = {-1};
-  EXPECT_DOUBLE_EQ(mean_teacher_kl(samples), (-0.5 + 2 + 0) / 3);
+  const train::DistillationOptions k1{.teacher = "t"};
+  EXPECT_DOUBLE_EQ(mean_teacher_kl(k1, samples), (-0.5 + 2 + 0) / 3);
   std::vector<train::TrainSample> mixed = samples, pure = samples, exact = samples, none = samples;
   add_teacher({.teacher = "t", .coef = 2}, mixed);
   EXPECT_EQ(mixed[0].advantages, (std::vector<float>{2, -3}));
@@ -367,7 +369,63 @@ TEST(TeacherTest, DifferenceOfLogprobsIsAddedToTheAdvantages) {
   add_teacher({}, none);
   EXPECT_EQ(none[0].advantages, samples[0].advantages);
   samples[0].weights = {0, 1};
-  EXPECT_DOUBLE_EQ(mean_teacher_kl(samples), (2.0 + 0) / 2) << "a token that was not sampled";
+  EXPECT_DOUBLE_EQ(mean_teacher_kl(k1, samples), (2.0 + 0) / 2) << "a token that was not sampled";
+}
+
+// By autograd: the policy gradient with the advantage is the gradient of the estimate as a loss.
+TEST(TeacherTest, AdvantageOfK3IsItsDerivativeOn300RandomTokens) {
+  at::manual_seed(3);
+  const train::DistillationOptions options{.teacher = "t", .loss_mode = "k3", .coef = 0.5};
+  const at::Tensor teacher = -at::rand({300}, at::kDouble) * 3;
+  at::Tensor student = teacher + at::randn({300}, at::kDouble);
+  student.requires_grad_(true);
+  const at::Tensor d = teacher - student, estimates = d.exp() - d - 1;
+  estimates.sum().backward();
+  train::TrainSample sample;
+  sample.advantages.assign(300, 0.25F);
+  for (int64_t t = 0; t < 300; ++t) {
+    sample.rollout_logprobs.push_back(student[t].item<float>());
+    sample.reference_logprobs.push_back(teacher[t].item<float>());
+  }
+  add_teacher(options, {&sample, 1});
+  int64_t limited = 0;
+  double mean = 0;
+  for (int64_t t = 0; t < 300; ++t) {
+    const double estimate = estimates[t].item<double>();
+    mean += std::min(estimate, 10.0) / 300;
+    if (estimate > 10 && ++limited > 0) continue;
+    EXPECT_NEAR(sample.advantages[static_cast<size_t>(t)],
+                0.25 - 0.5 * student.grad()[t].item<double>(), 1e-5);
+  }
+  EXPECT_LT(limited, 30);
+  EXPECT_NEAR(mean_teacher_kl(options, {&sample, 1}), mean, 1e-5);
+}
+
+// Over the student's own samples, so exactly: those of each token by its probability.
+TEST(TeacherTest, ExpectedGradientsAreThoseOfTheDivergences) {
+  at::manual_seed(4);
+  for (const char* mode : {"k1", "k3"}) {
+    at::Tensor logits = at::randn({7}, at::kDouble);
+    logits.requires_grad_(true);
+    const at::Tensor log_q = at::randn({7}, at::kDouble).log_softmax(0),
+                     log_p = logits.log_softmax(0);
+    train::TrainSample sample;
+    sample.advantages.assign(7, 0.0F);
+    for (int64_t v = 0; v < 7; ++v) {
+      sample.rollout_logprobs.push_back(log_p[v].item<float>());
+      sample.reference_logprobs.push_back(log_q[v].item<float>());
+    }
+    add_teacher({.teacher = "t", .loss_mode = mode}, {&sample, 1});
+    const at::Tensor advantages = at::tensor(sample.advantages).to(at::kDouble);
+    (-log_p.exp().detach() * advantages * log_p).sum().backward();
+    const at::Tensor got = logits.grad().clone();
+    logits.mutable_grad().zero_();
+    const at::Tensor again = logits.log_softmax(0);
+    const at::Tensor divergence = std::string(mode) == "k1" ? (again.exp() * (again - log_q)).sum()
+                                                            : (log_q.exp() * (log_q - again)).sum();
+    divergence.backward();
+    EXPECT_LT((got - logits.grad()).abs().max().item<double>(), 1e-5) << mode;
+  }
 }
 
 // Tokens that an environment gave: weight 0.

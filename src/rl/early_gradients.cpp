@@ -38,6 +38,7 @@ EarlyGradients::EarlyGradients(const run::RunOptions& options, train::Trainer& t
 
 std::string EarlyGradients::obstacle(const run::RunOptions& options) {
   const std::string& estimator = options.algorithm.adv_estimator;
+  if (options.distillation.is_remote()) return "distillation.teacher (a server)";
   if (!options.actor.early_gradients) return "actor.early_gradients=false";
   if (options.algorithm.filter_groups.enable) return "algorithm.filter_groups.enable";
   if (estimator == "gpg" || estimator.starts_with("reinforce_plus_plus"))

@@ -33,6 +33,7 @@ std::vector<double> scores_of(std::span<const run::Rollout> rollouts) {
 
 std::unique_ptr<model::PolicyModel> make_reference(const run::RunOptions& options,
                                                    const run::RunContext& context) {
+  if (options.distillation.is_remote()) return nullptr;
   if (options.distillation.is_estimate()) return run::make_teacher(options, context);
   if (!options.actor.loss.use_kl_loss && !options.algorithm.use_kl_in_reward) return nullptr;
   return run::make_policy(options, context.device, *context.comm);
@@ -43,16 +44,15 @@ std::optional<GroupFilter> make_filter(const run::RunOptions& options) {
   return GroupFilter(options.algorithm.filter_groups, options.reward);
 }
 
-// Throws Error, which ends the run, if no rollout has a score.
-void check_scored(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
-                  int64_t step) {
-  if (std::ranges::any_of(rollouts, [](const run::Rollout& r) { return r.fault.empty(); })) return;
-  const run::Rollout& first = rollouts.front();
-  throw Error(fmt::format(
-      "none of the {} responses after step {} has a score, so there is nothing to train on ({}, "
-      "sample {}: {}); repair the reward and start again with the same command: it resumes from "
-      "the last checkpoint",
-      rollouts.size(), step, prompts[first.prompt].place, first.response.sample, first.fault));
+std::unique_ptr<RemoteTeacher> make_remote_teacher(const run::RunOptions& options,
+                                                   const run::RunContext& context) {
+  if (!options.distillation.is_remote()) return nullptr;
+  // Before the others' patience with this worker ends.
+  constexpr double kShare = 0.5;
+  auto teacher = std::make_unique<RemoteTeacher>(options.distillation.teacher,
+                                                 kShare * options.trainer.timeout_seconds);
+  teacher->start(context.tokenizer);
+  return teacher;
 }
 
 }  // namespace
@@ -67,6 +67,7 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
       total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(make_reference(options_, context_)),
+      remote_teacher_(make_remote_teacher(options_, context_)),
       teacher_(options_.distillation.is_exact() ? run::make_teacher(options_, context_) : nullptr),
       rollouts_(options_, launch, context_, prompts_, reward_),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm,
@@ -111,7 +112,7 @@ int RlLoop::run() {
     validate(report);
     run_.report(report.metrics());
   }
-  while (run_.has_next_step()) run_step();
+  while (run_.has_next_step() && teacher_fault_.empty()) run_step();
   if (unfinished_->has_rollouts()) unfinished_->save();
   if (run_.has_new_steps() && context_.is_first())
     rollouts_.write_drafter(run_.folder().path() + "/drafter");
@@ -119,6 +120,7 @@ int RlLoop::run() {
   timeline_->flush();
   context_.comm->barrier("timeline");  // the report reads what all workers wrote
   rollouts_.disconnect();
+  if (!teacher_fault_.empty()) throw Error(teacher_fault_);
   const int exit_code = run_.end();
   if (run_.is_complete() && context_.is_first()) summarize_run();
   return exit_code;
@@ -129,12 +131,13 @@ void RlLoop::run_step() {
   const std::optional<StepGroups> groups = roll_out(report);
   if (!groups) return;
   std::vector<train::TrainSample> samples = make_samples(*groups, report);
-  if (context_.anyone_interrupted()) return;  // the reference's logprobs may be missing
+  // The logprobs of the reference may be missing.
+  if (!teacher_fault_.empty() || context_.anyone_interrupted()) return;
   const std::vector<double> rewards = add_advantages(
       options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples);
   add_teacher(options_.distillation, samples);
   if (options_.distillation.is_estimate())
-    report.metrics().set("distillation/kl", mean_teacher_kl(samples));
+    report.metrics().set("distillation/kl", mean_teacher_kl(options_.distillation, samples));
   const train::TrainStats stats = update(samples, report);
   if (stats.is_abandoned) return;
   run_.check_skipped(stats, trainer_.optimizer(),
@@ -171,7 +174,7 @@ std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
         rollouts_.run(prompts, plan, unfinished_->known(prompts, plan));
     unfinished_->add(prompts, plan, rollouts);
     if (rollouts_.was_stopped()) return std::nullopt;
-    check_scored(prompts, rollouts, run_.step());
+    check_scored(prompts, rollouts);
     groups.add(std::move(prompts), std::move(rollouts));
   }
   report.end_phase("gen");
@@ -183,7 +186,7 @@ std::vector<train::TrainSample> RlLoop::make_samples(const StepGroups& groups, S
   std::vector<train::TrainSample> samples;
   for (const run::Rollout& rollout : groups.rollouts())
     samples.push_back(make_sample(groups.prompts()[rollout.prompt].tokens, rollout));
-  if (reference_) add_reference(samples);
+  if (reference_ || remote_teacher_) add_reference(samples);
   report.end_phase("ref");
   return samples;
 }
@@ -191,13 +194,44 @@ std::vector<train::TrainSample> RlLoop::make_samples(const StepGroups& groups, S
 void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
   const TimelineSpan span(timeline_.get(), run::kReferenceLane,
                           fmt::format("step {}", run_.step() + 1));
-  train::Scoring scoring{.temperature = options_.rollout.sampling.rule().logprob_temperature(),
-                         .max_tokens = options_.actor.max_tokens,
-                         .should_stop = [this] { return rollouts_.is_interrupted(); }};
-  if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
-  auto logprobs = train::score_samples(*reference_, samples, scoring, *context_.comm);
+  std::vector<std::vector<float>> logprobs = reference_logprobs(samples);
   for (size_t i = 0; i < samples.size(); ++i)
     samples[i].reference_logprobs = std::move(logprobs[i]);
+}
+
+// If the teacher's server fails: sets teacher_fault_, on every worker.
+std::vector<std::vector<float>> RlLoop::reference_logprobs(
+    std::span<const train::TrainSample> samples) {
+  const std::function<bool()> should_stop = [this] { return rollouts_.is_interrupted(); };
+  if (remote_teacher_) {
+    TeacherScores scores = remote_teacher_->score(samples, *context_.comm, should_stop);
+    if (!scores.fault.empty())
+      teacher_fault_ = fmt::format(
+          "step {} has no logprobs of the teacher: {}; {}", run_.step() + 1, scores.fault,
+          options_.trainer.save_freq > 0
+              ? "the same command continues with the step's responses"
+              : "trainer.save_freq=0 keeps no checkpoints, so the same command starts again");
+    return std::move(scores.logprobs);
+  }
+  train::Scoring scoring{.temperature = options_.rollout.sampling.rule().logprob_temperature(),
+                         .max_tokens = options_.actor.max_tokens,
+                         .should_stop = should_stop};
+  if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
+  return train::score_samples(*reference_, samples, scoring, *context_.comm);
+}
+
+// Throws Error, which ends the run, if no rollout has a score and the scores are trained on.
+void RlLoop::check_scored(std::span<const data::Prompt> prompts,
+                          std::span<const run::Rollout> rollouts) const {
+  if (!options_.distillation.use_task_rewards) return;
+  if (std::ranges::any_of(rollouts, [](const run::Rollout& r) { return r.fault.empty(); })) return;
+  const run::Rollout& first = rollouts.front();
+  throw Error(fmt::format(
+      "none of the {} responses after step {} has a score, so there is nothing to train on ({}, "
+      "sample {}: {}); repair the reward and start again with the same command: it resumes from "
+      "the last checkpoint",
+      rollouts.size(), run_.step(), prompts[first.prompt].place, first.response.sample,
+      first.fault));
 }
 
 // Engine and trainer compute the same bits, so a difference is a fault of a machine or its files.
@@ -285,7 +319,7 @@ void RlLoop::validate(StepReport& report) {
   for (int64_t i = 0; i < held_out_->size(); ++i) prompts.push_back(held_out_->prompt(i));
   const SamplingPlan plan = validation_plan(options_);
   const std::vector<run::Rollout> rollouts = rollouts_.run(prompts, plan);
-  check_scored(prompts, rollouts, run_.step());
+  check_scored(prompts, rollouts);
   const GroupFilter accuracy({}, options_.reward);
   report.add_validation(prompt_scores(prompts, rollouts, accuracy), rollouts);
   if (options_.trainer.dump_rollouts)

@@ -122,7 +122,8 @@ std::unique_ptr<model::PolicyModel> make_teacher(const RunOptions& options,
   TLT_CHECK_INPUT(!options.distillation.is_exact() || rows == wanted,
                   "distillation.teacher: the LM head of ", folder, " has ", rows,
                   " rows and that of ", options.model.path, " ", wanted,
-                  ", with padding; set distillation.loss_mode=k1, which needs no padding");
+                  ", with padding; give a teacher with as many, or let `tlt train` estimate with "
+                  "distillation.loss_mode=k1, which needs no padding");
   return teacher;
 }
 

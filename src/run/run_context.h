@@ -62,7 +62,7 @@ struct RunContext {
 };
 
 // The teacher of distillation.*, on the run's device and in its compute type. InputError: its tokens
-// are not those of the run's model.
+// are not those of the run's model. REQUIRES: it is a folder.
 std::unique_ptr<model::PolicyModel> make_teacher(const RunOptions& options,
                                                  const RunContext& context);
 

@@ -62,7 +62,7 @@ std::vector<cluster::Input> fingerprint_inputs(const RunOptions& options) {
   if (has_reward("command")) add_command(options.reward.command, inputs);
   for (const std::string& word : options.environment.command)
     inputs.push_back({"environment.command: " + word, fingerprint_of(word)});
-  if (options.distillation.is_on())
+  if (options.distillation.is_on() && !options.distillation.is_remote())
     inputs.push_back({"distillation.teacher", model::fingerprint(options.distillation.teacher)});
   if (has_reward("judge"))
     inputs.push_back({"reward.judge.prompt", fingerprint_of(options.reward.judge.prompt)});

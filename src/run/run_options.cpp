@@ -70,6 +70,10 @@ void RunOptions::check() const {
                   "distillation.teacher takes the place of the reference policy; set ",
                   actor.loss.use_kl_loss ? "actor.use_kl_loss" : "algorithm.use_kl_in_reward",
                   "=false");
+  TLT_CHECK_INPUT(!distillation.is_remote() || rollout.sampling.rule().logprob_temperature() == 1,
+                  "distillation.teacher is a server, whose logprobs are of temperature 1, and ",
+                  "rollout.temperature is ", rollout.sampling.temperature,
+                  "; set rollout.temperature=1, or give the teacher's folder");
   TLT_CHECK_INPUT(rollout.engine.max_running > 0 && data.train_batch_size > 0,
                   "data.train_batch_size is ", data.train_batch_size, "; give at least 1");
   TLT_CHECK_INPUT(actor.ppo_mini_batch_size <= data.train_batch_size,

@@ -24,6 +24,7 @@
 #include "model/policy_model.h"
 #include "ops/sampling.h"
 #include "train/sample.h"
+#include "train/teacher_kl.h"
 #include "train/token_loss.h"
 
 namespace tlt::train {
@@ -49,9 +50,12 @@ class HeadLoss {
   // The logprobs of all response tokens. hidden [T, D].
   void score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see);
 
-  // From now on backward() gives the loss each token's reverse KL divergence from the teacher.
+  // From now on backward() gives the loss each token's divergence from the teacher.
   // REQUIRES: as many logits as the model's; outlives this.
-  void set_teacher(const model::PolicyModel& teacher) { teacher_ = &teacher; }
+  void set_teacher(const model::PolicyModel& teacher, const TeacherKl& kl) {
+    teacher_ = &teacher;
+    kl_options_ = kl;
+  }
   // The teacher's hidden states [T, D'] of the next backward()'s pack.
   void show_teacher(const at::Tensor& hidden) { teacher_hidden_ = hidden; }
 
@@ -100,9 +104,10 @@ class HeadLoss {
   at::Tensor d_hidden_;               // [T, D]
 
   const model::PolicyModel* teacher_ = nullptr;
+  TeacherKl kl_options_;
   at::Tensor teacher_hidden_;     // [T, D']
   at::Tensor teacher_buffer_;     // [rows_per_chunk_, V] float32, of this chunk's rows:
-  at::Tensor teacher_logits_;     // [R, V], a view of it: logits, log q, then gradients
+  at::Tensor teacher_logits_;     // [R, V], a view of it: logits, then derivatives
   std::vector<float> kl_, d_kl_;  // [R], empty without a teacher
   ops::RowStatistics statistics_;
 };

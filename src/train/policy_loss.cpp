@@ -53,8 +53,20 @@ void PolicyLossOptions::check() const {
 }
 
 void DistillationOptions::check() const {
-  TLT_CHECK_INPUT(loss_mode == "k1" || loss_mode == "reverse_kl", "distillation.loss_mode is '",
-                  loss_mode, "'; use k1 or reverse_kl");
+  TLT_CHECK_INPUT(is_one_of(loss_mode, {"k1", "k3", "reverse_kl", "forward_kl"}),
+                  "distillation.loss_mode is '", loss_mode,
+                  "'; use k1, k3, reverse_kl or forward_kl");
+  TLT_CHECK_INPUT(top_k >= 0, "distillation.top_k is ", top_k,
+                  "; use a number from 1, or 0 for every token");
+  TLT_CHECK_INPUT(top_k == 0 || has_exact_mode(), "distillation.top_k has no meaning with ",
+                  "distillation.loss_mode=", loss_mode,
+                  ", which uses the sampled tokens only; set reverse_kl or forward_kl, or leave "
+                  "top_k out");
+  TLT_CHECK_INPUT(
+      !is_remote() || !has_exact_mode(), "distillation.loss_mode=", loss_mode,
+      " needs the teacher's whole distribution, and a server (distillation.teacher=", teacher,
+      ") gives the logprobs of the tokens only; set k1 or k3, or give the "
+      "teacher's folder");
   TLT_CHECK_INPUT(std::isfinite(coef) && coef > 0, "distillation.coef is ", coef,
                   "; use a number above 0, or leave distillation.teacher out");
   TLT_CHECK_INPUT(use_task_rewards || is_on(),
@@ -404,7 +416,9 @@ std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
   return metrics;
 }
 
-SupervisedLoss::SupervisedLoss(std::span<const TrainSample> batch) {
+SupervisedLoss::SupervisedLoss(std::span<const TrainSample> batch,
+                               const DistillationOptions& distillation)
+    : distillation_(distillation) {
   for (const TrainSample& sample : batch) total_weight_ += check_and_weigh(sample);
   TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(),
             " samples without a token that counts");
@@ -420,13 +434,19 @@ void SupervisedLoss::add(const ResponseTokens& tokens, const TokenDerivatives& o
     }
     out.d_logprob[i] = static_cast<float>(-share);
     out.d_entropy[i] = 0;
+    if (tokens.teacher_kl.empty()) continue;
+    if (share != 0) teacher_kl_ += share * tokens.teacher_kl[i];
+    out.d_teacher_kl[i] = static_cast<float>(share * distillation_.coef);
   }
 }
 
 std::vector<std::pair<std::string, double>> SupervisedLoss::metrics(
     std::span<const double> sums) const {
-  TLT_CHECK(sums.size() == 2);
-  return {{"train/loss", sums[0]}, {"train/token_probability", sums[1]}};
+  TLT_CHECK(sums.size() == 3);
+  std::vector<std::pair<std::string, double>> metrics = {{"train/loss", sums[0]},
+                                                         {"train/token_probability", sums[1]}};
+  if (distillation_.is_exact()) metrics.emplace_back("distillation/kl", sums[2]);
+  return metrics;
 }
 
 }  // namespace tlt::train

@@ -23,7 +23,8 @@
 //
 //   loss = pg - entropy_coeff entropy + kl_loss_coef kl + coef D       each aggregated by
 //                                                                      loss_agg_mode
-//   D: the divergence from the teacher with distillation.loss_mode=reverse_kl (reverse_kl.h)
+//   D: the divergence from the teacher with distillation.loss_mode=reverse_kl or forward_kl
+//      (teacher_kl.h)
 //
 // Threading  engine thread only.
 //
@@ -125,22 +126,25 @@ class PolicyLoss final : public TokenLoss {
   Sums sums_;
 };
 
-// The mean negative log-likelihood of the response tokens, weighted.
+// The mean over the response tokens, weighted, of the negative log-likelihood, plus coef times the
+// divergence from the teacher if there is one.
 class SupervisedLoss final : public TokenLoss {
  public:
-  explicit SupervisedLoss(std::span<const TrainSample> batch);
+  SupervisedLoss(std::span<const TrainSample> batch, const DistillationOptions& distillation);
 
   bool learns_from(const TrainSample&) const override { return true; }
   void add(const ResponseTokens& tokens, const TokenDerivatives& out) override;
   std::vector<double> take_sums() override {
-    return {std::exchange(loss_, 0), std::exchange(probability_, 0)};
+    return {std::exchange(loss_, 0), std::exchange(probability_, 0), std::exchange(teacher_kl_, 0)};
   }
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 
  private:
+  const DistillationOptions distillation_;
   double total_weight_ = 0;
   double loss_ = 0;         // divided by total_weight_
   double probability_ = 0;  // mean, by the weights of the loss
+  double teacher_kl_ = 0;   // the same
 };
 
 }  // namespace tlt::train

@@ -24,7 +24,7 @@ struct ResponseTokens {
   int64_t first = 0;
   std::span<const float> logprobs;         // [n]
   std::span<const float> entropies;        // [n]
-  std::span<const float> teacher_kl = {};  // [n] reverse_kl.h; empty: there is no teacher
+  std::span<const float> teacher_kl = {};  // [n] teacher_kl.h; empty: there is no teacher
 };
 
 // Derivatives of the loss by a token's logprob, entropy and divergence from the teacher.

@@ -147,7 +147,8 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
   options.check();
   if (run.teacher && options.loss.distillation.is_exact()) {
     teacher_tape_.emplace(*run.teacher, /*recompute=*/true);
-    head_.set_teacher(*run.teacher);
+    head_.set_teacher(*run.teacher, {.is_forward = options.loss.distillation.is_forward(),
+                                     .top_k = options.loss.distillation.top_k});
   }
   // A rank with a different setting would deadlock in the collectives.
   const double sharers =
@@ -209,7 +210,8 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
 // Of all workers; if they are valid, they are in gradients_ afterwards. Changes no weights.
 TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
                                   bool may_stop) {
-  if (kind == LossKind::kSupervised) start(std::make_unique<SupervisedLoss>(samples));
+  if (kind == LossKind::kSupervised)
+    start(std::make_unique<SupervisedLoss>(samples, options_.loss.distillation));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   show_batch(samples);
   const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);

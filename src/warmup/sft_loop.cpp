@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -48,8 +49,11 @@ class SftLoop {
         held_out_(load_held_out(context_)),
         sampler_(examples_.parts(), options_.data.shuffle, options_.data.seed),
         total_steps_(run::count_data_steps(options_, sampler_, examples_.left_out())),
+        teacher_(options_.distillation.is_on() ? run::make_teacher(options_, context_) : nullptr),
         trainer_(*context_.model, options_.trainer_options(), *context_.comm,
-                 {.total_steps = total_steps_, .adapter = context_.adapter.get()}),
+                 {.total_steps = total_steps_,
+                  .adapter = context_.adapter.get(),
+                  .teacher = teacher_.get()}),
         policy_files_(context_, options_.model.path),
         run_("sft", options_, context_, policy_files_.describe_adapter()) {
     run_.resume(trainer_.optimizer(), sampler_);
@@ -74,6 +78,7 @@ class SftLoop {
   const std::optional<data::SftDataset> held_out_;
   data::Sampler sampler_;
   const int64_t total_steps_;
+  const std::unique_ptr<model::PolicyModel> teacher_;  // or null
   train::Trainer trainer_;
   const run::PolicyFiles policy_files_;
   run::Run run_;  // after all members whose construction can fail
@@ -161,9 +166,13 @@ void SftLoop::summarize() {
 }  // namespace
 
 int sft(const run::RunOptions& options, const cluster::Launch& launch) {
-  TLT_CHECK_INPUT(!options.distillation.is_on(),
-                  "distillation.teacher is of `tlt train`, whose responses it scores; leave it out "
-                  "of `tlt sft`");
+  const train::DistillationOptions& distillation = options.distillation;
+  TLT_CHECK_INPUT(!distillation.is_estimate(), "distillation.loss_mode=", distillation.loss_mode,
+                  " is an estimate from the student's own responses, which `tlt sft` has not; set "
+                  "distillation.loss_mode=forward_kl");
+  TLT_CHECK_INPUT(!distillation.is_on() || distillation.use_task_rewards,
+                  "distillation.use_task_rewards is of `tlt train`; `tlt sft` has no rewards, so "
+                  "leave it out");
   return SftLoop(options, launch).run();
 }
 
