@@ -2,6 +2,8 @@
 #include "tinker/tinker_api.h"
 
 #include <cmath>
+#include <set>
+#include <thread>
 
 #include "tests/support/mutator.h"
 #include "tests/support/running_server.h"
@@ -17,13 +19,14 @@ constexpr const char* kProto = "application/x-protobuf";
 
 class TinkerServer {
  public:
-  TinkerServer()
-      : server_({}, "", [this](model::PolicyModel& policy, serve::EngineLoop& loop) {
+  explicit TinkerServer(const Clock& clock = steady_clock())
+      : server_({}, "", [&](model::PolicyModel& policy, serve::EngineLoop& loop) {
           TinkerOptions options;
           options.model_name = "demo";
           options.model_folder = std::string(TLT_SOURCE_DIR) + "/models/demo";
           options.save_folder = folder_ / "saved";
           options.trainer.max_tokens = 400;
+          options.sessions.clock = &clock;
           return std::make_unique<TinkerApi>(options, policy, loop);
         }) {}
 
@@ -146,6 +149,62 @@ TEST(TinkerApiTest, OneModelAtATime) {
       tinker.result_of(tinker.post("unload_model", {{"model_id", second + ":train:0"}}))["type"],
       "unload_model");
   tinker.post("create_model", create);
+}
+
+TEST(TinkerApiTest, RequestsWithoutASequenceIdRunOnceInTheOrderOfArrival) {
+  TinkerServer tinker;
+  const std::string model = tinker.create_model(tinker.begin_session())["model_id"];
+  const auto step = [&](double rate) {
+    return tinker.post("optim_step",
+                       {{"model_id", model}, {"adam_params", {{"learning_rate", rate}}}});
+  };
+  constexpr int kThreads = 8, kEach = 12;
+  std::vector<json> promises(kThreads * kEach);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = t; i < kThreads * kEach; i += kThreads)
+        promises[static_cast<size_t>(i)] = step(1e-6 * (i + 1));
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::set<std::string> ids, expected;
+  for (int i = 0; i < kThreads * kEach; ++i) {
+    const json& promise = promises[static_cast<size_t>(i)];
+    ids.insert(promise["request_id"].get<std::string>());
+    expected.insert(model + ":" + std::to_string(i + 1));
+    EXPECT_EQ(tinker.result_of(promise)["metrics"]["lr:mean"], 1e-6 * (i + 1))
+        << "the result is that of another request";
+  }
+  EXPECT_EQ(ids, expected);
+  EXPECT_EQ(step(1e-3)["request_id"], model + ":" + std::to_string(kThreads * kEach + 1));
+  const json last =
+      tinker.post("save_weights", {{"model_id", model}, {"path", "a"}, {"seq_id", 99}});
+  EXPECT_EQ(step(1e-3)["request_id"], model + ":100") << "after one that waits for others, too";
+}
+
+TEST(TinkerApiTest, WhatBelongsToASilentSessionIsDropped) {
+  FakeClock clock;
+  TinkerServer tinker(clock);
+  const std::string silent = tinker.begin_session(), lively = tinker.begin_session();
+  const std::string model = tinker.create_model(silent)["model_id"];
+  const auto sampler_of = [&](const std::string& session) -> std::string {
+    return tinker.post("create_sampling_session", {{"session_id", session},
+                                                   {"sampling_session_seq_id", 0},
+                                                   {"base_model", "demo"}})["sampling_session_id"];
+  };
+  const std::string first = sampler_of(silent), second = sampler_of(lively);
+  const auto is_there = [&](const std::string& sampler) {
+    return tinker.server().get("/api/v1/samplers/" + sampler).contains("sampler_id");
+  };
+  clock.advance(3601);
+  tinker.post("session_heartbeat", {{"session_id", lively}});
+  EXPECT_TRUE(is_there(first));
+  tinker.begin_session();
+  EXPECT_FALSE(is_there(first));
+  EXPECT_TRUE(is_there(second));
+  tinker.post("get_info", {{"model_id", model}}, 404);
+  tinker.post("session_heartbeat", {{"session_id", silent}}, 410);
+  EXPECT_EQ(tinker.create_model(lively)["model_id"], lively + ":train:0");
 }
 
 TEST(TinkerApiTest, DamagedRequestsGetAnAnswer) {

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/watchdog.h"
 #include "train/policy_loss.h"
+#include "train/trained_parameters.h"
 
 namespace tlt::train {
 namespace {
@@ -86,11 +87,6 @@ std::vector<bool> known_packs(const PackPlan& plan, const std::vector<double>& i
   return packs;
 }
 
-const std::vector<model::Parameter>& learning(const model::PolicyModel& model,
-                                              const LoraAdapter* adapter) {
-  return adapter ? adapter->parameters() : model.parameters();
-}
-
 }  // namespace
 
 void TrainerOptions::check() const {
@@ -137,10 +133,10 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
       options_(options),
       comm_(comm),
       run_(run),
-      optimizer_(learning(model, run.adapter), model.device(), options.optim,
+      optimizer_(trained_parameters(model, run.adapter), model.device(), options.optim,
                  options.use_distributed_optimizer ? &comm : nullptr),
-      sum_(learning(model, run.adapter), model.device()),
-      gradients_(model::make_gradients(model.device(), learning(model, run.adapter))),
+      sum_(trained_parameters(model, run.adapter), model.device()),
+      gradients_(model::make_gradients(model.device(), trained_parameters(model, run.adapter))),
       backward_(run.adapter ? run.adapter->route(gradients_) : gradients_),
       tape_(model, options.recompute),
       head_(model, run.temperature) {
