@@ -21,20 +21,21 @@ std::string peer(const std::string& name) {
 }
 
 // Options of all runs here: `tlt sft` and `tlt train` have them too.
-std::string recipe(const std::string& model = demo_model()) {
+std::string recipe(const std::string& model = demo_model(), int max_tokens = 400) {
   return "[model]\npath = \"" + model +
-         "\"\nlora_alpha = 12\n[actor]\nppo_max_token_len_per_gpu = 400\n"
+         "\"\nlora_alpha = 12\n[actor]\nppo_max_token_len_per_gpu = " + std::to_string(max_tokens) +
+         "\n"
          "[trainer]\nthreads = 1\ndefault_local_dir = \"" +
          scratch_folder() + "/served\"\n";
 }
 
 class TinkerServer {
  public:
-  explicit TinkerServer(const std::string& model = demo_model(), const std::string& name = "demo")
+  explicit TinkerServer(const std::string& options = recipe(), const std::string& name = "demo")
       : log_(scratch_folder() + "/serve.log"),
         program_({"serve", "--port", "0", "--kv-memory", "32MB", "--served-model-name", name,
                   "--api-key-file", scratch_file("key", kClientKey), "--train",
-                  scratch_file("recipe.toml", recipe(model))},
+                  scratch_file("recipe.toml", options)},
                  log_) {
     static const std::regex pattern("http://127.0.0.1:([0-9]+) has the Tinker API");
     for (int i = 0; i < 6000 && url_.empty(); ++i) {
@@ -56,8 +57,7 @@ class TinkerServer {
     const std::string command = "TINKER_TELEMETRY=0 TINKER_BASE_URL=" + url_ +
                                 " TINKER_API_KEY=" + kClientKey + " HF_HUB_OFFLINE=1 HF_HOME='" +
                                 scratch_folder() + "/huggingface' PYTHONPATH='" + clients_folder() +
-                                "':'" + peer("torch_stand_in") + "' python3 " + words + " >'" +
-                                log + "' 2>&1";
+                                "' python3 " + words + " >'" + log + "' 2>&1";
     EXPECT_EQ(std::system(command.c_str()), 0) << tests::read_text(log) << tests::read_text(log_);
     return tests::read_text(log);
   }
@@ -172,7 +172,7 @@ TEST_F(ServeTinkerTest, LoopsOfTheCookbook) {
   const std::string prepare =
       "python3 " + script + "prepare '" + folder + "' '" + demo_model() + "' >/dev/null";
   ASSERT_EQ(std::system(prepare.c_str()), 0);
-  TinkerServer server(folder + "/" + name, name);
+  TinkerServer server(recipe(folder + "/" + name, /*max_tokens=*/4096), name);
   const std::string printed = server.run_python(script + "run '" + folder + "' " + server.url());
   EXPECT_NE(printed.find("\nok\n"), std::string::npos) << printed;
   EXPECT_EQ(server.end(), 0) << server.log();

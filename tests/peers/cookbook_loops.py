@@ -100,6 +100,7 @@ def loops(url, log):
 
 
 def run(folder, url):
+    sys.path.append(str(Path(__file__).parent / "torch_stand_in"))  # last: an installed torch takes precedence
     os.chdir(folder)
     sft, rl, checkpoints = loops(url, "first")
     print([row["train_mean_nll"] for row in sft], [row["reward/total"] for row in rl], checkpoints)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of torch that tinker-cookbook's sl_loop and rl_loop call, over numpy: they use it only to hold lists of
-numbers. PyPI's torch for Linux comes with 3 GB of CUDA libraries, too much for a test. Last on PYTHONPATH, so that an
-installed torch takes precedence.
+numbers. PyPI's torch for Linux comes with 3 GB of CUDA libraries, too much for a test. cookbook_loops.py puts this
+folder last on the path, so that an installed torch takes precedence.
 """
 import numpy as np
 
