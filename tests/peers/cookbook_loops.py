@@ -75,12 +75,17 @@ def run_loop(loop, words):
     import chz
     import tinker
 
-    clients, service_client = [], tinker.ServiceClient
-    tinker.ServiceClient = lambda *words, **named: clients.append(service_client(*words, **named)) or clients[-1]
+    clients, make_client = [], tinker.ServiceClient
+
+    def make_known_client(*values, **named):
+        clients.append(make_client(*values, **named))
+        return clients[-1]
+
+    tinker.ServiceClient = make_known_client
     try:
         chz.nested_entrypoint(loop.main, argv=words)
     finally:
-        tinker.ServiceClient = service_client
+        tinker.ServiceClient = make_client
         for client in clients:
             client.close("success").result()
 
