@@ -108,6 +108,21 @@ def policy_loop(url, training, loss_fn, config=None):
     return seen
 
 
+def dro_loss(url, training):
+    """The loss is that of the documentation's formula."""
+    prompt, response = encode(url, PROMPTS[0]), encode(url, "1,2,3")
+    data = [supervised_datum(prompt, response)]
+    scored = logprobs_of(training.forward(data, "cross_entropy").result())[0][-len(response) :]
+    sampled, advantages = [x - 0.5 for x in scored], [1.0 - i for i in range(len(response))]
+    inputs = policy_datum(prompt, response, sampled, advantages).loss_fn_inputs
+    inputs = {**inputs, "weights": data[0].loss_fn_inputs["weights"]}
+    data = [types.Datum(model_input=data[0].model_input, loss_fn_inputs=inputs)]
+    loss = training.forward_backward(data, "dro", {"beta": 0.3}).result().metrics["loss:sum"]
+    expected = -sum(x * advantage - 0.5 * 0.3 * (x - q) ** 2 for x, q, advantage in zip(scored, sampled, advantages))
+    assert math.isclose(loss, expected, rel_tol=1e-5), (loss, expected)
+    return loss
+
+
 def other_targets(url, training):
     """Targets that are not the next tokens have the logprobs that they have as next tokens."""
     tokens = encode(url, PROMPTS[0])
@@ -135,8 +150,7 @@ def one_round(url):
         seen += policy_loop(url, training, "importance_sampling")
         seen += policy_loop(url, training, "ppo", {"clip_low_threshold": 0.9, "clip_high_threshold": 1.1})
         seen += policy_loop(url, training, "cispo")
-        seen += policy_loop(url, training, "dro", {"beta": 0.05})
-        seen += other_targets(url, training)
+        seen += [dro_loss(url, training)] + other_targets(url, training)
         saved = training.save_state("after").result().path
         named = training.save_weights_for_sampler("final").result().path
         more = supervised_loop(url, training)
