@@ -15,13 +15,13 @@ constexpr const char* kClientKey = "tml-0123456789abcdef";
 
 std::string clients_folder() { return std::string(TLT_SOURCE_DIR) + "/.deps/clients"; }
 
-std::string demo_model() { return std::string(TLT_SOURCE_DIR) + "/models/demo"; }
+std::string model_of_demo() { return std::string(TLT_SOURCE_DIR) + "/models/demo"; }
 std::string peer(const std::string& name) {
   return std::string(TLT_SOURCE_DIR) + "/tests/peers/" + name;
 }
 
 // Options of all runs here: `tlt sft` and `tlt train` have them too.
-std::string recipe(const std::string& model = demo_model(), int max_tokens = 400) {
+std::string recipe(const std::string& model = model_of_demo(), int max_tokens = 400) {
   return "[model]\npath = \"" + model +
          "\"\nlora_alpha = 12\n[actor]\nppo_max_token_len_per_gpu = " + std::to_string(max_tokens) +
          "\n"
@@ -170,7 +170,7 @@ TEST_F(ServeTinkerTest, LoopsOfTheCookbook) {
   const std::string name = "Qwen/Qwen3-8B-Base", folder = scratch_folder() + "/cookbook",
                     script = "'" + peer("cookbook_loops.py") + "' ";
   const std::string prepare =
-      "python3 " + script + "prepare '" + folder + "' '" + demo_model() + "' >/dev/null";
+      "python3 " + script + "prepare '" + folder + "' '" + model_of_demo() + "' >/dev/null";
   ASSERT_EQ(std::system(prepare.c_str()), 0);
   TinkerServer server(recipe(folder + "/" + name, /*max_tokens=*/4096), name);
   const std::string printed = server.run_python(script + "run '" + folder + "' " + server.url());
