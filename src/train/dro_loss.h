@@ -1,6 +1,6 @@
-// DroLoss: the loss of direct reward optimization (DRO, Richemond et al., "Offline Regularised
-// Reinforcement Learning for LLMs Alignment", https://arxiv.org/abs/2405.19107, section 3), token by
-// token as the Tinker API has it. Of a token with logprob lp and advantage A:
+// DroLoss: the loss of direct reward optimization (DRO: Richemond et al., "Offline Regularised
+// Reinforcement Learning for Large Language Models Alignment", https://arxiv.org/abs/2405.19107),
+// by token as the Tinker API has it. Of a token with logprob lp and advantage A:
 //
 //   loss = -(A lp - beta / 2 (lp - rollout)^2)
 //
