@@ -170,7 +170,7 @@ TEST(TinkerApiTest, RequestsWithoutASequenceIdRunOnceInTheOrderOfArrival) {
     return tinker.call("optim_step",
                        {{"model_id", model}, {"adam_params", {{"learning_rate", rate}}}});
   };
-  constexpr int kThreads = 8, kEach = 100;
+  constexpr int kThreads = 8, kEach = 400;
   std::vector<json> promises(kThreads * kEach);
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)
@@ -193,8 +193,8 @@ TEST(TinkerApiTest, RequestsWithoutASequenceIdRunOnceInTheOrderOfArrival) {
   EXPECT_EQ(ids, expected);
   EXPECT_EQ(step(1)["request_id"], model + ":" + std::to_string(kThreads * kEach + 1));
   const json last =
-      tinker.post("save_weights", {{"model_id", model}, {"path", "a"}, {"seq_id", 999}});
-  EXPECT_EQ(step(1)["request_id"], model + ":1000") << "after one that waits for others, too";
+      tinker.post("save_weights", {{"model_id", model}, {"path", "a"}, {"seq_id", 9999}});
+  EXPECT_EQ(step(1)["request_id"], model + ":10000") << "after one that waits for others, too";
 }
 
 TEST(TinkerApiTest, WhatBelongsToASilentSessionIsDropped) {
