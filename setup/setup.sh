@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser] [--clients]: brings what the build needs,
+# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser] [--clients] [--docs]: brings what the build needs,
 # clang-tidy, clang with libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the
 # report's page. `make setup` calls it; a second run does nothing.
 # --clients brings the official Python clients that tests of `tlt serve` and of the trackers use
-# (wheels-clients.txt), if PyPI can be reached; `make test` calls it.
+# (wheels-clients.txt), --docs what the site of docs/ is built with (wheels-docs.txt), if PyPI can be reached; `make
+# test` calls both.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/
@@ -16,7 +17,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no tidy=no fuzz=no picture=no browser=no clients=no
+cuda=no tidy=no fuzz=no picture=no browser=no clients=no docs=no
 lists=("$here/wheels.txt")
 for flag; do
   case $flag in
@@ -26,6 +27,7 @@ for flag; do
     --picture) picture=yes ;;
     --browser) browser=yes ;;
     --clients) clients=yes ;;
+    --docs) docs=yes ;;
   esac
 done
 
@@ -67,7 +69,7 @@ debian_packages() {
   [ $fuzz = no ] || wanted+=(clang "$(fuzzer_runtime)")
   [ $picture = no ] || wanted+=(python3-matplotlib)
   [ $browser = no ] || wanted+=(chromium)
-  [ ${#to_get[@]} -eq 0 ] && [ $clients = no ] || find_python || wanted+=(python3 python3-pip)
+  [ ${#to_get[@]} -eq 0 ] && [ $clients$docs = nono ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"
   find_missing
@@ -218,21 +220,21 @@ check() {
   [ -z "$missing" ] || fail "libtorch does not find: $missing" "type:  rm -rf .deps && make setup"
 }
 
-clients() {  # the client libraries, into .deps/clients
-  local list=$here/wheels-clients.txt pins fresh=$deps/.clients
+python_packages() {  # python_packages NAME WHAT: the wheels of wheels-NAME.txt, into .deps/NAME
+  local list=$here/wheels-$1.txt pins fresh=$deps/.$1
   pins=$(sha256sum <"$list")
-  [ "$(cat "$deps/.stamps/clients" 2>/dev/null)" = "$pins" ] && return
-  find_python || { say "no python3 with pip: tests with official clients will be skipped"; return; }
-  say "downloading the clients of wheels-clients.txt"
+  [ "$(cat "$deps/.stamps/$1" 2>/dev/null)" = "$pins" ] && return
+  find_python || { say "no python3 with pip: $2 will be skipped"; return; }
+  say "downloading the wheels of wheels-$1.txt"
   rm -rf "$fresh"
   if PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
     --target "$fresh" -r "$list"; then
-    rm -rf "$deps/clients"
-    mv -T "$fresh" "$deps/clients"
-    stamp clients "$pins"
+    rm -rf "${deps:?}/$1"
+    mv -T "$fresh" "$deps/$1"
+    stamp "$1" "$pins"
   else
     rm -rf "$fresh"
-    say "PyPI cannot be reached: tests with official clients will be skipped"
+    say "PyPI cannot be reached: $2 will be skipped"
   fi
 }
 
@@ -249,4 +251,5 @@ if [ ${#to_get[@]} -gt 0 ]; then
   check
   say "done"
 fi
-[ $clients = no ] || clients
+[ $clients = no ] || python_packages clients "tests with official clients"
+[ $docs = no ] || python_packages docs "the site of the documentation"
