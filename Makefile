@@ -59,7 +59,7 @@ setup:
 	@setup/setup.sh $(SETUP_FLAGS) $(if $(filter 1,$(BROWSER)),--browser)
 
 clients:
-	@setup/setup.sh $(SETUP_FLAGS) --clients --docs
+	@setup/setup.sh $(SETUP_FLAGS) --clients --tools
 
 # $(call configure,preset,folder): once, and again when the flags differ; CMake itself sees changed files.
 define configure
@@ -143,7 +143,7 @@ release: program
 	@setup/packages/release.py $(BUILD) dist
 
 docs: program
-	@setup/setup.sh $(SETUP_FLAGS) --docs
+	@setup/setup.sh $(SETUP_FLAGS) --tools
 	@setup/packages/docs_site.py $(BUILD) $(BUILD)/site
 
 clean:

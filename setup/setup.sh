@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser] [--clients] [--docs]: brings what the build needs,
+# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser] [--clients] [--tools]: brings what the build needs,
 # clang-tidy, clang with libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the
 # report's page. `make setup` calls it; a second run does nothing.
 # --clients brings the official Python clients that tests of `tlt serve` and of the trackers use
-# (wheels-clients.txt), --docs what the site of docs/ is built with (wheels-docs.txt), if PyPI can be reached; `make
-# test` calls both.
+# (wheels-clients.txt), --tools what builds the site of docs/ and checks containers and scripts (wheels-tools.txt), if
+# PyPI can be reached; `make test` calls both.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/
@@ -17,7 +17,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no tidy=no fuzz=no picture=no browser=no clients=no docs=no
+cuda=no tidy=no fuzz=no picture=no browser=no clients=no tools=no
 lists=("$here/wheels.txt")
 for flag; do
   case $flag in
@@ -27,7 +27,7 @@ for flag; do
     --picture) picture=yes ;;
     --browser) browser=yes ;;
     --clients) clients=yes ;;
-    --docs) docs=yes ;;
+    --tools) tools=yes ;;
   esac
 done
 
@@ -69,7 +69,7 @@ debian_packages() {
   [ $fuzz = no ] || wanted+=(clang "$(fuzzer_runtime)")
   [ $picture = no ] || wanted+=(python3-matplotlib)
   [ $browser = no ] || wanted+=(chromium)
-  [ ${#to_get[@]} -eq 0 ] && [ $clients$docs = nono ] || find_python || wanted+=(python3 python3-pip)
+  [ ${#to_get[@]} -eq 0 ] && [ $clients$tools = nono ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"
   find_missing
@@ -252,4 +252,4 @@ if [ ${#to_get[@]} -gt 0 ]; then
   say "done"
 fi
 [ $clients = no ] || python_packages clients "tests with official clients"
-[ $docs = no ] || python_packages docs "the site of the documentation"
+[ $tools = no ] || python_packages tools "the site of docs/ and checks of containers and scripts"

@@ -131,7 +131,7 @@ def on_page_markdown(markdown, page, config, files):
 
 def build_site(build, target, config=ROOT / "mkdocs.yml"):
     """Returns mkdocs' exit code and what it printed."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT / ".deps/docs"), "TLT_BUILD": str(build.resolve()),
+    env = {**os.environ, "PYTHONPATH": str(ROOT / ".deps/tools"), "TLT_BUILD": str(build.resolve()),
            "NO_MKDOCS_2_WARNING": "1"}  # fmt: skip
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", config, "--site-dir", target]
     ended = subprocess.run(list(map(str, words)), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -144,8 +144,8 @@ def main():
     parser.add_argument("build", type=Path)
     parser.add_argument("target", type=Path)
     given = parser.parse_args()
-    if not (ROOT / ".deps/docs/mkdocs").is_dir():
-        raise SystemExit("docs_site: no mkdocs in .deps/docs; with a network, type: setup/setup.sh --docs")
+    if not (ROOT / ".deps/tools/mkdocs").is_dir():
+        raise SystemExit("docs_site: no mkdocs in .deps/tools; with a network, type: setup/setup.sh --tools")
     code, output = build_site(given.build, given.target.resolve())
     print(output, end="")
     if code != 0:

@@ -20,8 +20,8 @@ LOADED = re.compile(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(https?:)?/
 class SiteTest(ScratchCase):
     def setUp(self):
         super().setUp()
-        if not (ROOT / ".deps/docs/mkdocs").is_dir():
-            self.skipTest("no mkdocs in .deps/docs: setup/setup.sh --docs")
+        if not (ROOT / ".deps/tools/mkdocs").is_dir():
+            self.skipTest("no mkdocs in .deps/tools: setup/setup.sh --tools")
 
     def build(self, config=ROOT / "mkdocs.yml"):
         return docs_site.build_site(BUILD, self.scratch / "site", config)
