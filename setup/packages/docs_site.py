@@ -130,13 +130,14 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def build_site(build, target, config=ROOT / "mkdocs.yml"):
-    """Returns mkdocs' exit code and what it printed."""
+    """Returns mkdocs' exit code and its warnings. (With --quiet it has no warnings, so --strict finds nothing.)"""
     env = {**os.environ, "PYTHONPATH": str(ROOT / ".deps/tools"), "TLT_BUILD": str(build.resolve()),
            "NO_MKDOCS_2_WARNING": "1"}  # fmt: skip
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", config, "--site-dir", target]
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", config, "--site-dir", target]
     ended = subprocess.run(list(map(str, words)), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                            check=False)  # fmt: skip
-    return ended.returncode, ended.stdout
+    lines = [line for line in ended.stdout.splitlines(keepends=True) if not re.match(r"INFO\b|\s*$", line)]
+    return ended.returncode, "".join(lines)
 
 
 def main():

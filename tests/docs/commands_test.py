@@ -36,6 +36,8 @@ NOT_RUN = [
 RUNNABLE = {"tlt", "build/tlt", "python3", "echo", "cat", "curl", "openssl", "export", "source"}
 # Python blocks, and the test that runs them.
 PYTHON = {"docs/python.md": "packages_python", "docs/environments.md": "EnvironmentPoolTest"}
+# Alternatives of one recipe: each begins a run of its own.
+ALTERNATIVE = re.compile(r"build/tlt train recipe\.toml 'reward")
 # Commands without which a page makes no sense here.
 BEFORE = {"docs/resume.md": ["tlt train recipe.toml"]}
 CLIENTS = ROOT / ".deps/clients"
@@ -62,6 +64,8 @@ class Page:
     def run(self, command):
         started = time.monotonic()
         self.world.place(self.folder, command.text)
+        if ALTERNATIVE.match(command.text):
+            shutil.rmtree(self.folder / "runs/run", ignore_errors=True)
         fault = self.start_server(command) if is_server(command) else self.run_to_end(command)
         self.count += 1
         if fault:

@@ -9,8 +9,10 @@ STEP = {"data.train_batch_size": 2, "data.train_max_samples": 16, "data.max_resp
         "data.val_max_samples": 2, "rollout.n": 2, "rollout.max_num_seqs": 4, "rollout.kv_memory_bytes": 1 << 25,
         "rollout.val_kwargs.n": 2, "speculative.train.batch_size": 2, "trainer.threads": 1}  # fmt: skip
 RECIPE_COMMANDS = ("train", "sft", "draft")
+SFT = {name: STEP[name] for name in STEP if name != "data.max_response_length"}
 EVAL = {name: STEP[name] for name in STEP if not name.startswith("speculative")}
 STEPS, STEPS_GIVEN = 1, 2
+SIMULATED = {"workers": 2, "total_training_steps": 1, "train_batch_size": 2, "n": 2}
 FLAGS = {
     ("generate",): {"--max-new-tokens": 16, "--samples": 2},
     ("chat",): {"--max-new-tokens": 16},
@@ -23,7 +25,8 @@ FLAGS = {
 # Flags with another value than a number.
 REPLACED = {
     ("serve",): {"--port": "0", "--kv-memory": "32MB", "--max-running": "4", "--speculation": "off"},
-    ("bench", "rollout"): {"--batch": "2"},
+    ("bench", "rollout"): {"--batch": "2", "--shape": "tiny"},
+    ("bench", "forward"): {"--shape": "tiny"},
     ("bench", "draft-train"): {"--shape": "tiny"},
     ("bench", "growth"): {"--factor": "1,2"},
 }
@@ -49,6 +52,17 @@ def cap_options(words, caps):
     return words + [f"{name}={capped(given.get(name, most), most)}" for name, most in caps.items()]
 
 
+def shrink_simulation(words):
+    """Each option may be given once; a sweep has its first two values."""
+    if "--list" in words or "--options" in words:
+        return words
+    swept = words[words.index("--sweep") + 1].split("=") if "--sweep" in words else ["", ""]
+    kept = [word for word in words if word.split("=")[0] not in SIMULATED and word not in ("--sweep", "=".join(swept))]
+    if swept[0]:
+        kept += ["--sweep", f"{swept[0]}=" + ",".join(str(2 + i) for i in range(len(swept[1].split(",")[:2])))]
+    return kept + [f"{name}={value}" for name, value in SIMULATED.items() if name != swept[0]]
+
+
 def set_flag(words, name, value):
     if name in words:
         place = words.index(name) + 1
@@ -67,7 +81,10 @@ def shrink(words):
             words = set_flag(words, name, lambda old, new=new: new)
     if words[0] in RECIPE_COMMANDS:
         given = any(word.startswith("trainer.total_training_steps=") for word in words)
-        words = cap_options(words, {**STEP, "trainer.total_training_steps": STEPS_GIVEN if given else STEPS})
+        caps = SFT if words[0] == "sft" else STEP
+        words = cap_options(words, {**caps, "trainer.total_training_steps": STEPS_GIVEN if given else STEPS})
+    if words[0] == "simulate":
+        words = shrink_simulation(words)
     if words[0] == "eval" and "--model" in words:
         words = cap_options(words, EVAL)
         words = set_flag(words, "--samples", lambda old: str(capped(old, 2)))

@@ -9,19 +9,22 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from small_tlt import DATA_OF_RECIPE
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL_TLT = Path(__file__).resolve().parent / "small_tlt.py"
 LINKED = ["recipes", "models", "tools", "tests", "bench", "examples", "README.md", "docs"]
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 
-PROMPTS = [{"id": i, "prompt": f"{i},3,4:{i * 7}<think>", "solution": str(i * 7), "answer": str(i * 7)} for i in range(2, 6)]
+PROMPTS = [{"id": i, "prompt": f"{i},3,4:{i * 7}<think>", "solution": str(i * 7), "data_source": "openai/gsm8k"}
+           for i in range(2, 6)]  # fmt: skip
 QUESTIONS = [{"question": f"What is {i} + 1?", "problem": f"What is {i} + 1?", "answer": f"#### {i + 1}"} for i in range(4)]
 CHATS = [{"messages": [{"role": "user", "content": f"Say {i}"}, {"role": "assistant", "content": f"It is {i}."}]}
          for i in range(4)]  # fmt: skip
 RECIPE = """[model]
 path = "Qwen2.5-0.5B-Instruct"
 [data]
-train_files = ["prompts.jsonl"]
+train_files = ["problems.jsonl"]
 max_prompt_length = 64
 [reward]
 functions = ["exact"]
@@ -29,7 +32,7 @@ functions = ["exact"]
 ppo_max_token_len_per_gpu = 1024
 """
 VERL = """data:
-  train_files: prompts.jsonl
+  train_files: problems.jsonl
   train_batch_size: 2
   max_prompt_length: 64
 actor_rollout_ref:
@@ -154,10 +157,11 @@ class SmallWorld:
             **{name: lambda path: path.symlink_to(ROOT / "models/demo") for name in ("runs/headline_sft/policy", "FOLDER", "MODEL")},
             "evals/before": copy_of(lambda: self.evaluation("before", 0)),
             "evals/after": copy_of(lambda: self.evaluation("after", 1)),
-            "prompts.jsonl": rows(PROMPTS), "gsm8k.jsonl": rows(QUESTIONS), "math500.jsonl": rows(QUESTIONS),
+            "prompts.jsonl": rows(PROMPTS), "problems.jsonl": rows(PROMPTS), "gsm8k.jsonl": rows(QUESTIONS), "math500.jsonl": rows(QUESTIONS),
             "aime24.jsonl": rows(QUESTIONS), "chats.jsonl": rows(CHATS), "held_out.jsonl": rows(CHATS),
-            "rows.jsonl": rows([{"prompt": "2,3:6<think>", "response": "2*3=6</think>"}] * 4),
-            "train.parquet": lambda path: shutil.copy(next((ROOT / "tests/golden/parquet").glob("*.parquet")), path),
+            "TRACE": lambda path: write_rows(path, [{"0": {"output_tokens": "{40: 0.5, 90: 0.5}"}}]),
+            "ROWS.jsonl": rows([{"prompt": "2,3:6<think>", "response": "2*3=6</think>"}] * 4),
+            "train.parquet": lambda path: shutil.copy(ROOT / "tests/golden/parquet/verl_gsm8k.parquet", path),
             "recipe.toml": text(RECIPE), "RECIPE.toml": text(RECIPE), "config.yaml": text(VERL),
             "my_scores.py": text("import sys\nfor line in sys.stdin:\n    print(0.5, flush=True)\n"),
         }  # fmt: skip
@@ -167,6 +171,7 @@ class SmallWorld:
         for recipe in re.findall(r"[\w./-]+\.toml", text):
             if (folder / recipe).is_file():
                 text += "\n" + (folder / recipe).read_text(encoding="utf-8")
+            text += "\n" + " ".join(DATA_OF_RECIPE.get(recipe, []))
         for name, make in self.makers().items():
             path = folder / name
             if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", text) and not path.exists():
