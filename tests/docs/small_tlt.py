@@ -53,21 +53,26 @@ def cap_options(words, caps):
 
 
 def shrink_simulation(words):
-    """Each option may be given once; a sweep has its first two values."""
+    """Each option may be given once; a sweep has two values."""
     if "--list" in words or "--options" in words:
         return words
-    swept = words[words.index("--sweep") + 1].split("=") if "--sweep" in words else ["", ""]
-    kept = [word for word in words if word.split("=")[0] not in SIMULATED and word not in ("--sweep", "=".join(swept))]
-    if swept[0]:
-        kept += ["--sweep", f"{swept[0]}=" + ",".join(str(2 + i) for i in range(len(swept[1].split(",")[:2])))]
-    return kept + [f"{name}={value}" for name, value in SIMULATED.items() if name != swept[0]]
+    sweep = flag_of(words, "--sweep")
+    kept = [word for word in words if word.split("=")[0] not in SIMULATED and word not in ("--sweep", sweep)]
+    swept = sweep.split("=")[0]
+    if swept:
+        kept += ["--sweep", f"{swept}=2,3"]
+    return kept + [f"{name}={value}" for name, value in SIMULATED.items() if name != swept]
+
+
+def flag_of(words, name):
+    return words[words.index(name) + 1] if name in words else ""
 
 
 def set_flag(words, name, value):
-    if name in words:
-        place = words.index(name) + 1
-        return words[:place] + [value(words[place])] + words[place + 1 :]
-    return [*words, name, value("")]
+    if name not in words:
+        return [*words, name, value]
+    place = words.index(name) + 1
+    return words[:place] + [value] + words[place + 1 :]
 
 
 def shrink(words):
@@ -75,10 +80,10 @@ def shrink(words):
     if "--help" in words or not words:
         return words
     for name, most in FLAGS.get(command, {}).items():
-        words = set_flag(words, name, lambda old, most=most: str(capped(old, most)))
+        words = set_flag(words, name, str(capped(flag_of(words, name), most)))
     for name, new in REPLACED.get(command, {}).items():
         if not (name == "--shape" and "--model" in words):
-            words = set_flag(words, name, lambda old, new=new: new)
+            words = set_flag(words, name, new)
     if words[0] in RECIPE_COMMANDS:
         given = any(word.startswith("trainer.total_training_steps=") for word in words)
         caps = SFT if words[0] == "sft" else STEP
@@ -87,7 +92,7 @@ def shrink(words):
         words = shrink_simulation(words)
     if words[0] == "eval" and "--model" in words:
         words = cap_options(words, EVAL)
-        words = set_flag(words, "--samples", lambda old: str(capped(old, 2)))
+        words = set_flag(words, "--samples", str(capped(flag_of(words, "--samples"), 2)))
     for recipe, files in DATA_OF_RECIPE.items():
         words = words + files if recipe in words else words
     return words
