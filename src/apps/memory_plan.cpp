@@ -43,6 +43,36 @@ double cache_bytes(const simulate::ModelShape& m, const PlanOptions& options) {
   return m.kv_bytes() * static_cast<double>(options.sequences * pages * kPageSlots);
 }
 
+void check_dense(const simulate::ModelShape& model) {
+  TLT_CHECK_INPUT(model.experts == 0 && model.latent_size == 0, model.name,
+                  " has experts or latent attention, which tlt does not run; give a dense model");
+}
+
+// A second model of the policy's shape, with its own trainer (rl/critic.h). An LM head of its own is
+// kept, but not trained.
+void add_critic(const simulate::ModelShape& model, const PlanOptions& options, MemoryPlan& plan) {
+  const double parameters = model.parameters();
+  const double trained = parameters - (model.tied ? 0 : model.draft_head_parameters()) +
+                         static_cast<double>(model.hidden);
+  const double shares = options.distributed_optimizer ? static_cast<double>(options.workers) : 1;
+  const std::initializer_list<MemoryPart> parts = {
+      {"critic: weights (bfloat16)", kWeight * parameters, true},
+      {"critic: gradients (float32)", kFloat * trained, true},
+      {"critic: activations", training_bytes(model, options) - kLogitsBytes, true},
+      {"critic: gradient sums (int64)", kGradientSum * trained, false},
+      {"critic: master weights, moments", kOptimizer * trained / shares, false}};
+  plan.parts.insert(plan.parts.end(), parts);
+  plan.checkpoint_bytes += kWeight * parameters + kOptimizer * trained;
+}
+
+// Its activations are fewer than in training: an upper bound.
+void add_teacher(const simulate::ModelShape& teacher, const PlanOptions& options,
+                 MemoryPlan& plan) {
+  check_dense(teacher);
+  plan.parts.push_back({"teacher: weights (bfloat16)", kWeight * teacher.parameters(), true});
+  plan.parts.push_back({"teacher: activations", training_bytes(teacher, options), true});
+}
+
 }  // namespace
 
 void PlanOptions::check() const {
@@ -68,18 +98,21 @@ double MemoryPlan::host_bytes() const {
 
 MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& options) {
   options.check();
-  TLT_CHECK_INPUT(model.experts == 0 && model.latent_size == 0, model.name,
-                  " has experts or latent attention, which tlt does not run; give a dense model");
+  check_dense(model);
   const double parameters = model.parameters();
   const double shares = options.distributed_optimizer ? static_cast<double>(options.workers) : 1;
-  return {.parts = {{"weights (bfloat16)", kWeight * parameters, true},
-                    {"gradients (float32)", kFloat * parameters, true},
-                    {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options), true},
-                    {"logits of the rollout", kLogitsBytes, true},
-                    {"activations (gradient checkpointing)", training_bytes(model, options), true},
-                    {"gradient sums (int64)", kGradientSum * parameters, false},
-                    {"master weights, moments (float32)", kOptimizer * parameters / shares, false}},
-          .checkpoint_bytes = kCheckpoint * parameters};
+  MemoryPlan plan{
+      .parts = {{"weights (bfloat16)", kWeight * parameters, true},
+                {"gradients (float32)", kFloat * parameters, true},
+                {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options), true},
+                {"logits of the rollout", kLogitsBytes, true},
+                {"activations (gradient checkpointing)", training_bytes(model, options), true},
+                {"gradient sums (int64)", kGradientSum * parameters, false},
+                {"master weights, moments (float32)", kOptimizer * parameters / shares, false}},
+      .checkpoint_bytes = kCheckpoint * parameters};
+  if (options.critic) add_critic(model, options, plan);
+  if (options.teacher) add_teacher(*options.teacher, options, plan);
+  return plan;
 }
 
 simulate::ModelShape shape_of(const model::ModelConfig& config, const std::string& name) {

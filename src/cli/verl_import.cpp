@@ -38,8 +38,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
 
 // Why a key, or every key with this prefix, has no option. The first match counts.
 constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
-    {"critic", "there is no critic; advantages come from groups of responses"},
-    {"algorithm.lam", "there is no critic; advantages come from groups of responses"},
+    {"critic", "the critic is trained with the actor's options, but for its learning rate"},
     {"algorithm.pf_ppo", "not supported"},
     {"algorithm.rollout_correction.rollout_rs",
      "not needed: the rollout's logprobs are the trainer's"},
@@ -188,7 +187,7 @@ Json converted(std::string_view name, const Json& value) {
   if (name == "model.dtype" && (value == "float16" || value == "half")) return "bfloat16";
   if (name == "data.train_files" || name == "data.val_files" || name == "model.path" ||
       name == "model.lora_adapter_path" || name == "trainer.default_local_dir" ||
-      name == "speculative.eagle.spec_model_path")
+      name == "speculative.eagle.spec_model_path" || name == "critic.model.path")
     return without_tilde(value);
   return value;
 }

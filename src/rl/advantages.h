@@ -20,6 +20,14 @@
 //     norm_adv_by_std_in_grpo=false   the last two without the division
 //   reinforce_plus_plus          whitened: discounted future rewards of each token
 //   reinforce_plus_plus_baseline whitened: r - mean
+//   remax                        of each token: its future rewards - b, b: the score of the response
+//                                that was decoded greedily              (ReMax, algorithm 1)
+//   gae                          whitened: A_t = delta_t + gamma lam A_t+1,
+//                                delta_t = reward_t + gamma V_t+1 - V_t               (GAE, eq. 16)
+//                                V: the critic's values, 0 after the last token; the critic learns
+//                                from the returns A_t + V_t, with A_t before the whitening
+//
+// Tokens of weight 0, which were not sampled, are passed over: t + 1 is the next sampled token.
 //
 // Whitened: the mean over all tokens of the step is subtracted and the result divided by their
 // standard deviation. A group of one sample has mean 0 and deviation 1.
@@ -40,11 +48,13 @@
 namespace tlt::rl {
 
 // Computes the advantages of `samples` from their scores. Each group is `group_size` consecutive
-// samples. Returns the rewards: the scores minus the KL penalty.
-// REQUIRES: with use_kl_in_reward every sample has rollout and reference logprobs.
+// samples. Returns the rewards: the scores minus the KL penalty. gae also sets the samples' returns.
+// `baselines`: with remax the score of each group's greedy response.
+// REQUIRES: with use_kl_in_reward every sample has rollout and reference logprobs, with gae values.
 std::vector<double> add_advantages(const run::AlgorithmOptions& options,
                                    std::span<const double> scores, int64_t group_size,
-                                   std::span<train::TrainSample> samples);
+                                   std::span<train::TrainSample> samples,
+                                   std::span<const double> baselines = {});
 
 // Adds the divergence from the teacher to the advantages of add_advantages(): with loss_mode k1
 //   A_t = A_t + coef (log teacher_t - log rollout_t)

@@ -74,6 +74,10 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
                 .temperature = options_.rollout.sampling.rule().logprob_temperature(),
                 .adapter = context_.adapter.get(),
                 .teacher = teacher_.get()}),
+      critic_(options_.algorithm.has_critic()
+                  ? std::make_unique<Critic>(options_, context_, total_steps_,
+                                             [this] { return rollouts_.is_interrupted(); })
+                  : nullptr),
       policy_files_(context_, options_.model.path),
       run_("train", options_, context_, policy_files_.describe_adapter()) {
   if (prompts_.leaves_out_template() && context_.is_first())
@@ -90,7 +94,8 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
   run_.start(total_steps_);
   const std::string& folder = run_.folder().path();
   unfinished_.emplace(options_, context_, folder);
-  trainer_.set_should_stop([this] { return rollouts_.is_interrupted(); });
+  // The critic is updated first: once it has changed, the policy's update is not given up.
+  if (!critic_) trainer_.set_should_stop([this] { return rollouts_.is_interrupted(); });
   if (context_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
   timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", context_.comm->rank());
   rollouts_.set_timeline(timeline_.get());
@@ -129,22 +134,20 @@ void RlLoop::run_step() {
   const std::optional<StepGroups> groups = roll_out(report);
   if (!groups) return;
   std::vector<train::TrainSample> samples = make_samples(*groups, report);
-  if (context_.anyone_interrupted()) return;  // the reference's logprobs may be missing
-  const std::vector<double> rewards = add_advantages(
-      options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples);
+  if (context_.anyone_interrupted()) return;  // logprobs of the reference or values may be missing
+  const std::vector<double> rewards =
+      add_advantages(options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples,
+                     scores_of(groups->baselines()));
   add_teacher(options_.distillation, samples);
   if (options_.distillation.is_estimate())
     report.metrics().set("distillation/kl", mean_teacher_kl(samples));
-  const train::TrainStats stats = update(samples, report);
-  if (stats.is_abandoned) return;
-  run_.check_skipped(stats, trainer_.optimizer(),
-                     {run_.step() + 1, groups->prompts(), groups->rollouts(), samples});
+  if (!try_update(*groups, samples, report)) return;
   run_.advance(sampler_.cursor(), groups->generated().batches);
   unfinished_->finish();
   report.add_rollouts(groups->prompts(), groups->rollouts(), options_.data.max_response_length);
   report.add_generated(groups->generated(), filter_.has_value());
+  report.add_baselines(groups->baselines());
   report.add_advantages(rewards, samples);
-  report.add_training(stats);
   add_worker_metrics(report);
   if (options_.trainer.dump_rollouts) write_rollouts(*groups, samples);
   if (run_.is_due(options_.trainer.test_freq)) validate(report);
@@ -158,7 +161,7 @@ std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
   unfinished_->begin(run_.step());
   if (early_gradients_) early_gradients_->begin_step();
   StepGroups groups(filter_ ? &*filter_ : nullptr, options_.data.train_batch_size,
-                    options_.rollout.n);
+                    options_.responses_per_prompt(), options_.algorithm.has_greedy_baseline());
   while (!groups.is_full()) {
     const int64_t batches = groups.generated().batches;
     if (batches > 0) {
@@ -185,6 +188,12 @@ std::vector<train::TrainSample> RlLoop::make_samples(const StepGroups& groups, S
     samples.push_back(make_sample(groups.prompts()[rollout.prompt].tokens, rollout));
   if (reference_) add_reference(samples);
   report.end_phase("ref");
+  if (critic_) {
+    const TimelineSpan span(timeline_.get(), run::kUpdateLane,
+                            fmt::format("values of step {}", run_.step() + 1));
+    critic_->add_values(samples);
+    report.end_phase("values");
+  }
   return samples;
 }
 
@@ -214,7 +223,35 @@ void RlLoop::check_logprobs(const train::TrainStats& stats) const {
       run_.step() + 1, stats.logprob_difference, cause));
 }
 
-train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, StepReport& report) {
+// False: given up, because a worker was interrupted; no weight has changed.
+bool RlLoop::try_update(const StepGroups& groups, std::span<const train::TrainSample> samples,
+                        StepReport& report) {
+  const run::DumpedStep batch{run_.step() + 1, groups.prompts(), groups.rollouts(), samples};
+  if (critic_ && !try_update_critic(batch, report)) return false;
+  if (critic_ && !critic_->trains_policy(run_.step())) {
+    report.end_phase("update_actor");
+    return true;
+  }
+  const train::TrainStats stats = update_policy(samples, report);
+  if (stats.is_abandoned) return false;
+  run_.check_skipped(stats, trainer_.optimizer(), batch);
+  report.add_training(stats);
+  return true;
+}
+
+bool RlLoop::try_update_critic(const run::DumpedStep& batch, StepReport& report) {
+  const TimelineSpan span(timeline_.get(), run::kUpdateLane,
+                          fmt::format("critic, step {}", run_.step() + 1));
+  const train::TrainStats stats = critic_->update(batch.samples);
+  if (stats.is_abandoned) return false;
+  report.end_phase("update_critic");
+  run_.check_skipped(stats, critic_->optimizer(), batch, "critic.optim.lr");
+  report.add_critic(stats, batch.samples);
+  return true;
+}
+
+train::TrainStats RlLoop::update_policy(std::span<const train::TrainSample> samples,
+                                        StepReport& report) {
   const TimelineSpan span(timeline_.get(), run::kUpdateLane,
                           fmt::format("step {}", run_.step() + 1));
   train::TrainStats stats = trainer_.update(
@@ -270,7 +307,8 @@ SamplingPlan RlLoop::training_plan(int64_t gen_batch) {
   rollout::SamplingOptions sampling = options_.rollout.sampling;
   sampling.max_new_tokens = options_.data.max_response_length;
   return {.sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
-          .samples = options_.rollout.n,
+          .samples = options_.responses_per_prompt(),
+          .first_greedy_sample = options_.rollout.n,
           .rl_step = static_cast<uint32_t>(gen_batch),
           .seed = static_cast<uint64_t>(options_.trainer.seed),
           .name = {run::kRolloutLane, fmt::format("step {}", run_.step() + 1)},
@@ -295,17 +333,21 @@ void RlLoop::validate(StepReport& report) {
 
 void RlLoop::save() {
   rollouts_.gather();
+  if (critic_) critic_->gather();
   const TimelineSpan span(context_.is_first() ? timeline_.get() : nullptr, run::kSaveLane,
                           "checkpoint");
   run_.save(trainer_.optimizer(), [this](train::CheckpointParts& parts) {
     parts.files.push_back(policy_files_.snapshot());
+    if (critic_) critic_->save(parts);
     rollouts_.save(parts);
   });
 }
 
 void RlLoop::resume() {
-  if (const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_))
-    rollouts_.resume(*checkpoint);
+  const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_);
+  if (!checkpoint) return;
+  if (critic_) critic_->resume(*checkpoint);
+  rollouts_.resume(*checkpoint);
 }
 
 int train(const run::RunOptions& options, const cluster::Launch& launch) {

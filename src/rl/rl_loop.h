@@ -1,7 +1,8 @@
 // RlLoop: runs RL training from the first step to the last. Start reading at run_step().
 //
 //   prompts -> rollout_worker.run (idle workers train the draft model) -> publish the draft model
-//           -> rewards (already scored as responses finished) -> advantages -> trainer.update
+//           -> rewards (already scored as responses finished) -> values of the critic, if there is
+//           one -> advantages -> critic.update -> trainer.update
 //           -> validate, save, report
 //
 // Every worker runs the same loop on its share: groups in the rollouts, packs in the update. After
@@ -23,6 +24,7 @@
 #include "base/timeline.h"
 #include "cluster/launch.h"
 #include "data/sampler.h"
+#include "rl/critic.h"
 #include "rl/early_gradients.h"
 #include "rl/group_filter.h"
 #include "rl/replay.h"
@@ -53,7 +55,10 @@ class RlLoop {
   std::vector<train::TrainSample> make_samples(const StepGroups& groups, StepReport& report);
   void add_reference(std::vector<train::TrainSample>& samples);
   void check_logprobs(const train::TrainStats& stats) const;
-  train::TrainStats update(std::span<const train::TrainSample> samples, StepReport& report);
+  bool try_update(const StepGroups& groups, std::span<const train::TrainSample> samples,
+                  StepReport& report);
+  train::TrainStats update_policy(std::span<const train::TrainSample> samples, StepReport& report);
+  bool try_update_critic(const run::DumpedStep& batch, StepReport& report);
   void add_worker_metrics(StepReport& report);
   void write_rollouts(const StepGroups& groups, std::span<const train::TrainSample> samples);
   void validate(StepReport& report);
@@ -82,6 +87,7 @@ class RlLoop {
   std::unique_ptr<model::PolicyModel> teacher_;  // only with distillation.loss_mode=reverse_kl
   RolloutWorker rollouts_;
   train::Trainer trainer_;
+  std::unique_ptr<Critic> critic_;                 // only with adv_estimator=gae
   std::optional<EarlyGradients> early_gradients_;  // none where an option rules them out
   const run::PolicyFiles policy_files_;
   run::Run run_;  // after all members whose construction can fail

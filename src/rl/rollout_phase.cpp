@@ -40,7 +40,8 @@ rollout::Group group_of(const data::Prompt& prompt, const SamplingPlan& plan) {
           .tokens = prompt.tokens,
           .samples = plan.samples,
           .sampling = plan.sampling,
-          .seed = plan.seed};
+          .seed = plan.seed,
+          .first_greedy_sample = plan.first_greedy_sample};
 }
 
 // The prompts, by index, that do not have all their samples. `rollouts` has none twice.

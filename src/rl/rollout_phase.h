@@ -27,6 +27,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -53,6 +54,7 @@ namespace tlt::rl {
 struct SamplingPlan {
   std::shared_ptr<const rollout::SamplingOptions> sampling;
   int64_t samples = 1;
+  int64_t first_greedy_sample = std::numeric_limits<int64_t>::max();  // as in rollout::Group
   uint32_t rl_step = 0;
   uint64_t seed = 0;
   PhaseName name = {};                        // in the timeline and on the terminal

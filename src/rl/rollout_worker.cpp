@@ -161,10 +161,11 @@ void RolloutWorker::report_step(Metrics& metrics) {
               (all.idle_seconds + all.half_empty_seconds) /
                   std::max(1e-9, all.idle_seconds + all.decode_seconds));
   metrics.set("rollout/tail_share", tail_seconds_ / std::max(1e-9, gen_seconds));
-  metrics.set(
-      "rollout/sequences_per_worker",
-      std::min(static_cast<double>(options_.rollout.engine.max_running),
-               static_cast<double>(options_.data.train_batch_size * options_.rollout.n) / workers));
+  metrics.set("rollout/sequences_per_worker",
+              std::min(static_cast<double>(options_.rollout.engine.max_running),
+                       static_cast<double>(options_.data.train_batch_size *
+                                           options_.responses_per_prompt()) /
+                           workers));
   metrics.set("rollouter/idle_ratio",
               all.idle_seconds / std::max(1e-9, all.idle_seconds + all.decode_seconds));
   metrics.set("rollout/tokens_per_second", metrics.at("rollout/tokens") / gen_seconds);

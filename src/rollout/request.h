@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,6 +27,8 @@ struct Group {
   // When set, prompt_id is an id within the engine only and does not affect sampling.
   std::optional<uint64_t> random_key = {};
   int64_t top_logprobs = 0;  // most likely tokens to record at each position of a response
+  // Samples from this one on are decoded greedily, whatever `sampling` says.
+  int64_t first_greedy_sample = std::numeric_limits<int64_t>::max();
 };
 
 enum class FinishReason {

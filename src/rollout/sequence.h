@@ -95,6 +95,12 @@ struct Sequence {
 
   drafter::SequenceId id() const { return {group->request.prompt_id, sample}; }
 
+  // How its tokens are sampled.
+  ops::SamplingRule rule() const {
+    return sample < group->request.first_greedy_sample ? group->rule
+                                                       : ops::SamplingRule{.temperature = 0};
+  }
+
   // The uniform in [0, 1) that the token `more` positions after the next one is sampled with.
   double uniform_at(size_t more) const;
 

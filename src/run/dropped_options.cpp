@@ -75,7 +75,6 @@ constexpr DroppedOption kDropped[] = {
     {"data.messages_key", "\"messages\"", ""},
     {"actor.max_skipped_steps", "5", ""},
     {"actor.loss_scale_factor", "0.0", "data.max_response_length", true},
-    {"algorithm.gamma", "1.0", ""},
     {"algorithm.rollout_correction.bypass_mode", "false",
      "actor.policy_loss.loss_mode: reinforce for bypass_mode=true with loss_type=reinforce", true},
     {"algorithm.rollout_correction.loss_type", "\"ppo_clip\"",

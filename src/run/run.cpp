@@ -128,12 +128,13 @@ void Run::check_skipped(const SkippedSteps& skipped) const {
 }
 
 void Run::check_skipped(const train::TrainStats& stats, const train::AdamW& optimizer,
-                        const DumpedStep& batch) {
+                        const DumpedStep& batch, const std::string& rate) {
   if (stats.skipped_steps > 0)
     check_skipped({.count = stats.skipped_steps,
                    .fault = stats.fault,
                    .in_row = optimizer.skipped_in_row(),
-                   .batch = folder_.write_skipped(batch, context_.tokenizer)});
+                   .batch = folder_.write_skipped(batch, context_.tokenizer),
+                   .remedy = "--override " + rate + "=… (a lower learning rate)"});
 }
 
 void Run::report_pace(double seconds, double tokens, Metrics& metrics) {

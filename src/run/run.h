@@ -57,7 +57,7 @@ struct SkippedSteps {
   std::string fault;       // of the last one
   int64_t in_row = 0;      // since the last finished one: AdamW::skipped_in_row()
   std::string batch = {};  // file with the batch; empty: none was written
-  std::string remedy = "--override actor.optim.lr=… (a lower learning rate)";
+  std::string remedy;      // what helps if there are too many
 };
 
 class Run {
@@ -97,9 +97,10 @@ class Run {
   // After an update and before advance(): a warning if steps were skipped. Throws Error, on all
   // workers, if there are more in a row than the limit; the step is then not counted.
   void check_skipped(const SkippedSteps& skipped) const;
-  // The same for an update of the policy; if steps were skipped, writes its batch into the folder.
+  // The same for an update of policy or critic; if steps were skipped, writes its batch into the
+  // folder. `rate`: the option of its learning rate.
   void check_skipped(const train::TrainStats& stats, const train::AdamW& optimizer,
-                     const DumpedStep& batch);
+                     const DumpedStep& batch, const std::string& rate = "actor.optim.lr");
 
   // Sets timing_s/step, perf/* and training/* for a step of `seconds` and `tokens`, and
   // timing_s/save_checkpoint if a checkpoint was saved since the last step.

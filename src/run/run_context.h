@@ -17,6 +17,7 @@
 #include "run/run_options.h"
 #include "tokenizer/tokenizer.h"
 #include "train/lora.h"
+#include "train/value_model.h"
 
 namespace tlt::run {
 
@@ -65,5 +66,11 @@ struct RunContext {
 // are not those of the run's model.
 std::unique_ptr<model::PolicyModel> make_teacher(const RunOptions& options,
                                                  const RunContext& context);
+
+// The critic of algorithm.adv_estimator=gae as the run starts: critic.model.path, or the policy that
+// the run starts from. All workers together. InputError: its tokens or shape are not those of the
+// run's model.
+std::unique_ptr<train::ValueModel> make_critic(const RunOptions& options,
+                                               const RunContext& context);
 
 }  // namespace tlt::run

@@ -144,7 +144,11 @@ std::optional<std::string> read_text(const CheckpointPlace& place, const std::st
 }
 
 void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps) {
-  model::SafetensorsFile file(place.folder + "/" + kOptimizer);
+  load_optimizer(place.folder + "/" + kOptimizer, optimizer, optimizer_steps);
+}
+
+void load_optimizer(const std::string& path, AdamW& optimizer, int64_t optimizer_steps) {
+  model::SafetensorsFile file(path);
   std::vector<model::TensorSource> state;
   for (const model::TensorEntry& entry : file.index().entries)
     state.push_back({entry.name,

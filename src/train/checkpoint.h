@@ -77,6 +77,8 @@ std::optional<CheckpointPlace> find_latest(const std::string& folder);
 // Loads weights and optimizer, whoever shares its state now and then; `optimizer_steps` is what
 // loop.json says.
 void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps);
+// The same from another file of AdamW::snapshot(). InputError: it is not there.
+void load_optimizer(const std::string& path, AdamW& optimizer, int64_t optimizer_steps);
 
 // A text of state/; nullopt: that checkpoint has none of this name.
 std::optional<std::string> read_text(const CheckpointPlace& place, const std::string& name);

@@ -77,6 +77,7 @@ struct LossOptions {
   PolicyLossOptions policy_loss;
   DistillationOptions distillation;             // options of the run, not listed here
   RolloutCorrectionOptions rollout_correction;  // an option of algorithm, not listed here
+  double cliprange_value = 0.5;                 // an option of critic, not listed here
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;
   double clip_ratio_c = 3.0;

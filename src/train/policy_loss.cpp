@@ -21,18 +21,6 @@ bool has_true(const std::vector<bool>& values) {
   return std::find(values.begin(), values.end(), true) != values.end();
 }
 
-// The weight of all tokens of a sample; checks that every list has one value per response token.
-double check_and_weigh(const TrainSample& sample) {
-  const int64_t tokens = sample.response_size();
-  TLT_CHECK(sample.response_begin >= 1 && tokens >= 0, "sample ", sample.id, ": response_begin ",
-            sample.response_begin, " of ", sample.tokens.size(), " tokens");
-  TLT_CHECK(sample.weights.empty() || std::ssize(sample.weights) == tokens, "sample ", sample.id,
-            ": ", sample.weights.size(), " weights for ", tokens, " tokens");
-  double total = 0;
-  for (int64_t i = 0; i < tokens; ++i) total += sample.weight(i);
-  return total;
-}
-
 }  // namespace
 
 void RolloutCorrectionOptions::check() const {
@@ -89,24 +77,10 @@ void LossOptions::check() const {
                   "; use a number from 0");
 }
 
-Denominators::Denominators(const LossOptions& options, std::span<const TrainSample> batch) {
-  for (const TrainSample& sample : batch) {
-    const double weight = check_and_weigh(sample);
-    tokens += weight;
-    sequences += weight > 0;
-    const auto size = static_cast<size_t>(sample.response_size());
-    TLT_CHECK(sample.rollout_logprobs.size() == size && sample.advantages.size() == size, "sample ",
-              sample.id);
-    TLT_CHECK(!options.use_kl_loss || sample.reference_logprobs.size() == size, "sample ",
-              sample.id, " has no reference");
-  }
-  TLT_CHECK(tokens > 0, "a mini-batch of ", batch.size(), " samples without a token that counts");
-}
-
 PolicyLoss::PolicyLoss(const LossOptions& options, const Denominators& denominators)
-    : options_(options), denominators_(denominators) {
+    : options_(options), denominators_(denominators), aggregation_(options, denominators) {
   options.check();
-  const std::string &mode = options.loss_agg_mode, &loss = options.policy_loss.loss_mode;
+  const std::string& loss = options.policy_loss.loss_mode;
   mode_ = loss == "reinforce"  ? Mode::kReinforce
           : loss == "gspo"     ? Mode::kGspo
           : loss == "geo_mean" ? Mode::kGeoMean
@@ -116,10 +90,6 @@ PolicyLoss::PolicyLoss(const LossOptions& options, const Denominators& denominat
           : loss == "kl_cov"   ? Mode::kKlCov
           : loss == "gpg"      ? Mode::kGpg
                                : Mode::kVanilla;
-  aggregation_ = mode == "token-mean"            ? Aggregation::kTokenMean
-                 : mode == "seq-mean-token-sum"  ? Aggregation::kTokenSum
-                 : mode == "seq-mean-token-mean" ? Aggregation::kSequenceMean
-                                                 : Aggregation::kScaledSum;
   is_of_sequence_ = options.rollout_correction.rollout_is == "sequence";
   if (options.use_kl_loss) kl_type_ = parse_kl_type(options.kl_loss_type, "actor.kl_loss_type");
 }
@@ -127,10 +97,7 @@ PolicyLoss::PolicyLoss(const LossOptions& options, const Denominators& denominat
 void PolicyLoss::complete(std::span<const TrainSample> batch) {
   const Denominators denominators(options_, batch);
   token_scale_ = denominators_.tokens / denominators.tokens;
-  gradient_scale_ = aggregation_ == Aggregation::kTokenMean ? token_scale_
-                    : aggregation_ == Aggregation::kScaledSum
-                        ? 1
-                        : denominators_.sequences / denominators.sequences;
+  gradient_scale_ = aggregation_.scale_to(denominators);
 }
 
 void PolicyLoss::see_batch(std::span<const TrainSample> batch,
@@ -146,22 +113,6 @@ bool PolicyLoss::learns_from(const TrainSample& sample) const {
   if (mode_ == Mode::kKlCov && has_true(selected_of_.at(&sample))) return true;
   if (kl_type_ && options_.kl_loss_coef > 0) return true;
   return std::ranges::any_of(sample.advantages, [](float a) { return a != 0; });
-}
-
-double PolicyLoss::token_weight(const TrainSample& sample) const {
-  switch (aggregation_) {
-    case Aggregation::kTokenMean:
-      return 1 / denominators_.tokens;
-    case Aggregation::kTokenSum:
-      return 1 / denominators_.sequences;
-    case Aggregation::kScaledSum:
-      return 1 / options_.loss_scale_factor;
-    case Aggregation::kSequenceMean:
-      break;
-  }
-  double weight = 0;
-  for (int64_t i = 0; i < sample.response_size(); ++i) weight += sample.weight(i);
-  return weight > 0 ? 1 / (denominators_.sequences * weight) : 0;
 }
 
 void PolicyLoss::preview(const TrainSample& sample, int64_t first,

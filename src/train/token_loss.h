@@ -1,6 +1,8 @@
 // TokenLoss: a loss that is a sum over response tokens, given as its derivatives by each token's
 // logprob and entropy.
 //
+// A critic's loss is one by each token's value, which stands where a logprob does (value_loss.h).
+//
 // The denominators are those of the whole mini-batch, or stand for them until these are known
 // (gradient_scale()), so the loss does not depend on how it is split into packs or over workers.
 //

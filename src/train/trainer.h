@@ -1,4 +1,4 @@
-// Trainer: trains a policy on samples: forward, loss, backward, one exact sum over packs and
+// Trainer: trains a policy, or a critic, on samples: forward, loss, backward, one exact sum over packs and
 // workers, AdamW.
 //
 // Every worker gets the same samples and computes its share of their packs. Afterwards all have the
@@ -7,8 +7,8 @@
 // its weights before all have the sum.
 //
 // Owns       the optimizer (master weights, moments), gradients, activations of a pack.
-// Borrows    the policy model, whose weights it changes; an adapter, which then is all that is
-//            trained; the workers' collectives.
+// Borrows    the model, whose weights it changes; an adapter, which then is all that is trained; a
+//            critic, whose network the model is; the workers' collectives.
 // Not here   rollouts, rewards and advantages (rl/); the loss of a token (policy_loss.h).
 // Threading  engine thread only.
 //
@@ -37,6 +37,7 @@
 #include "train/loss_options.h"
 #include "train/pack_plan.h"
 #include "train/sample.h"
+#include "train/value_model.h"
 
 namespace tlt::train {
 
@@ -86,7 +87,7 @@ struct TrainStats {
   bool is_abandoned = false;    // set_should_stop(): no weight has changed, and no metric is set
 };
 
-enum class LossKind { kPolicy, kSupervised };
+enum class LossKind { kPolicy, kSupervised, kValue };
 
 // What is the same for a whole run.
 struct TrainingRun {
@@ -95,6 +96,8 @@ struct TrainingRun {
   LoraAdapter* adapter = nullptr;  // trained instead of the model's weights; null: those are
   // Of the loss's distillation, with the model's vocabulary, on its device; null: none.
   const model::PolicyModel* teacher = nullptr;
+  // Trained with kValue instead of a policy: the trainer's model is its network. Null: a policy is.
+  const ValueModel* critic = nullptr;
 };
 
 class Trainer {
@@ -159,8 +162,10 @@ class Trainer {
   model::Gradients gradients_;  // of the trained parameters
   model::Gradients backward_;   // passed to backward(), which then adds to gradients_
   model::Tape tape_;
-  std::optional<model::Tape> teacher_tape_;  // of the same pack
-  HeadLoss head_;
+  std::optional<model::Tape> teacher_tape_;        // of the same pack
+  HeadLoss lm_head_;                               // not used for a critic
+  std::optional<ValueHead> value_head_;            // of a critic
+  OutputHead& head_;                               // one of them
   std::unique_ptr<Progress> progress_;             // of the next optimizer step; null: none
   std::function<void(int64_t, int64_t)> on_pack_;  // may be empty
   std::function<bool()> should_stop_;              // may be empty
@@ -173,6 +178,7 @@ struct Scoring {
   std::vector<std::vector<float>> known = {};
   // True between two packs: leaves out the rest of them. May be empty.
   std::function<bool()> should_stop = {};
+  const ValueModel* critic = nullptr;  // whose network the model is: its values instead of logprobs
 };
 
 // Logprobs of samples under a model, without training: for `tlt score` and the reference policy.

@@ -68,7 +68,14 @@ inline std::vector<std::string> checkpoint_files(int step) {
           checkpoint_folder(step) + "state/optimizer.safetensors",
           checkpoint_folder(step) + "state/loop.json"};
 }
-// The same and the step's rollouts.
+// Those of a critic (algorithm.adv_estimator=gae).
+inline std::vector<std::string> critic_files(int step) {
+  return {checkpoint_folder(step) + "critic/model.safetensors",
+          checkpoint_folder(step) + "critic/value_head.safetensors",
+          checkpoint_folder(step) + "state/critic.safetensors",
+          checkpoint_folder(step) + "state/critic.json"};
+}
+// checkpoint_files() and the step's rollouts.
 inline std::vector<std::string> state_files(int step) {
   std::vector<std::string> files = checkpoint_files(step);
   char name[32];

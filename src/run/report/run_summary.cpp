@@ -266,7 +266,8 @@ class Writer {
                  all = history_.sum("timing_s/step") + validation + save;
     if (all <= 0 || points("timing_s/gen").empty()) return;
     const double rollout = history_.sum("timing_s/gen"),
-                 update = history_.sum("timing_s/update_actor") + history_.sum("timing_s/ref");
+                 update = history_.sum("timing_s/update_actor") + history_.sum("timing_s/ref") +
+                          history_.sum("timing_s/update_critic") + history_.sum("timing_s/values");
     std::string text =
         fmt::format("rollout {}, update {}", percent(rollout / all), percent(update / all));
     if (validation > 0) text += ", validation " + percent(validation / all);
