@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kClientKey = "tml-0123456789abcdef";
 
-std::string clients_folder() { return std::string(TLT_SOURCE_DIR) + "/.deps/clients"; }
+std::string clients_folder() { return TLT_SOURCE_DIR "/.deps/clients"; }
 
 // Options of all runs here: `tlt sft` and `tlt train` have them too.
 std::string recipe() {
