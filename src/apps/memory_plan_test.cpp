@@ -63,7 +63,9 @@ TEST(MemoryPlanTest, WorkersShareTheOptimizerIfTheyAreTold) {
 
 // A critic takes what the policy takes, without a KV cache; an LM head of its own is not trained.
 TEST(MemoryPlanTest, CriticAndTeacherAreCounted) {
-  const auto &tied = find_model("Qwen2.5-0.5B"), &untied = find_model("Qwen2.5-7B");
+  const simulate::ModelShape untied = find_model("Qwen2.5-7B"),
+                             tied = shape_of(
+                                 model::ModelConfig::read(TLT_SOURCE_DIR "/models/demo"), "demo");
   ASSERT_TRUE(tied.tied && !untied.tied);
   for (const simulate::ModelShape* model : {&tied, &untied}) {
     const double all = model->parameters(),
@@ -83,8 +85,8 @@ TEST(MemoryPlanTest, CriticAndTeacherAreCounted) {
   EXPECT_DOUBLE_EQ(bytes_of(taught, "teacher: weights"), 2 * untied.parameters());
   EXPECT_EQ(taught.host_bytes(), plan_memory(tied, {}).host_bytes());
   EXPECT_THROW(plan_memory(tied, {.teacher = find_model("DeepSeek-V3")}), InputError);
-  const Ended ended =
-      run_program({"doctor", "--plan", "Qwen2.5-0.5B", "--critic", "--teacher", "Qwen2.5-7B"});
+  const Ended ended = run_program(
+      {"doctor", "--plan", TLT_SOURCE_DIR "/models/demo", "--critic", "--teacher", "Qwen2.5-7B"});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   for (const char* text :
        {"critic: master weights, moments", "teacher: weights (bfloat16)", "15.2"})
