@@ -184,7 +184,7 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
   share_ = times_.groups + (std::ssize(pending) + comm_.size() - 1) / comm_.size();
   groups_.begin_step(phases_++, std::ssize(pending));
   for (const int worker : comm_.lost_workers()) groups_.lose(worker);
-  const int64_t tokens_before = engine_.stats().tokens;
+  const rollout::EngineStats before = engine_.stats();
   PhaseWatch watcher(timeline_, plan.name, progress_label(plan.name));
   while (!groups_.step_done()) {
     report_progress();
@@ -196,7 +196,7 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
     watcher.set_busy(worked);
     collect(prompts, plan);
     share_finished(plan);
-    if (watcher.wants_line()) show(watcher, plan, tokens_before);
+    if (watcher.wants_line()) show(watcher, plan, before.tokens);
     if (groups_.should_migrate())
       migrate_unfinished();
     else
@@ -209,6 +209,7 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
     }
   }
   watcher.set_busy(false);
+  times_.cached_tokens += engine_.stats().prefix_cache.hits - before.prefix_cache.hits;
   if (!comm_.continues_after_loss()) comm_.check_lost(groups_.lost_workers());
   was_stopped_ = groups_.was_stopped();
   if (was_stopped_) cancelled_ = cancel_unfinished();
@@ -408,7 +409,12 @@ std::vector<run::Rollout> RolloutPhase::take_finished() {
 }
 
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  if (waiting_episodes() > 0) return episodes_->wait(kIdleWaitSeconds);
+  if (waiting_episodes() > 0) {
+    if (episodes_->wait(kIdleWaitSeconds)) return;
+    if (!complete_.empty()) begin_finished(prompts, plan);
+    try_early_gradients(plan);
+    return;
+  }
   begin_finished(prompts, plan);
   if (prefers_gradients(plan) && try_early_gradients(plan)) return;
   if (try_training(plan) || try_early_gradients(plan)) return;

@@ -17,8 +17,10 @@
 // the phase returns what there is, unfinished responses included (kCancelled), and a later phase
 // that gets these as `known` ends with the same rollouts as an undisturbed one.
 //
-// With an environment a response is an episode (episodes.h). Then sequences do not migrate, an
-// engine that waits for the environment does no idle work, and unfinished episodes are not kept.
+// With an environment a response is an episode (episodes.h). Then sequences do not migrate, and
+// unfinished episodes are not kept. A worker whose sequences all wait for the environment computes
+// gradients of its own finished groups; it trains no draft model, which the coordinator allows only
+// workers without anything to roll out.
 //
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle trainer, timeline.
 // Threading  engine thread only.
@@ -71,13 +73,15 @@ struct PhaseTimes {
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
   int64_t moved_groups = 0;                // finished ones taken over, for early gradients
+  int64_t cached_tokens = 0;               // of earlier turns, not computed again
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
 
   PhaseTimes& operator+=(const PhaseTimes& more);
   // The counters that are summed over the workers.
   void visit(auto&& v) {
     v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds),
-        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences), v(moved_groups);
+        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences), v(moved_groups),
+        v(cached_tokens);
   }
 };
 

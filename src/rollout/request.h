@@ -69,7 +69,8 @@ struct Response {
   // Target forward passes that gave this response tokens. Recomputation after a preemption does not
   // count: without speculation it equals tokens.size(), whatever else was in the batch.
   int64_t target_forwards = 0;
-  int64_t cached_tokens = 0;  // tokens of the prompt that were not computed: from the prefix cache
+  // Tokens that were not computed, from the prefix cache: of the prompt, and of a resumed response.
+  int64_t cached_tokens = 0;
 
   // Calls see(token, is_observed) for each token, by index.
   void visit_tokens(auto&& see) const {

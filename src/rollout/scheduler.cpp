@@ -2,7 +2,6 @@
 #include "rollout/scheduler.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -85,6 +84,9 @@ int64_t Scheduler::pages_to_run(const Sequence& sequence, bool first_of_group) c
   const GroupState& group = *sequence.group;
   const int64_t at_end = ops::pages_for(group.prompt_tokens() + group.max_new_tokens - 1);
   const int64_t wanted = std::min(ops::pages_for(sequence.known()) + 1, at_end);
+  if (first_of_group && !group.prompt_ready() && group.lone_resumed() == &sequence)
+    if (const CachedPages cached = pages_of_resumed(sequence); !cached.pages.empty())
+      return std::max<int64_t>(wanted - cached.held, 0);
   const int64_t shared = group.prompt_tokens() / ops::kPageSlots;
   const int64_t own = wanted - (sequence.pages.empty() ? shared : std::ssize(sequence.pages));
   if (!first_of_group || group.prompt_ready()) return std::max<int64_t>(own, 0);
@@ -100,6 +102,7 @@ bool Scheduler::first_of_group(size_t index) const {
 void Scheduler::plan_prompt(size_t index) {
   GroupState& group = *running_[index]->group;
   begin_with_cached(group);
+  if (group.prompt_ready()) return plan_response(index);
   const int32_t rows = take_rows(group.prompt_tokens() - group.computed);
   const int32_t end = group.computed + rows;
   if (!try_extend(group.pages, end, index)) return;
@@ -163,8 +166,7 @@ void Scheduler::share_prompt(Sequence& sequence) {
   GroupState& group = *sequence.group;
   sequence.computed = group.prompt_tokens();
   sequence.cached = group.cached;
-  sequence.pages.reserve(
-      static_cast<size_t>(ops::pages_for(group.prompt_tokens() + group.max_new_tokens)));
+  sequence.pages.reserve(group.most_pages());
   const bool takes_over = group.unfinished.size() == 1;
   const auto end = takes_over ? group.pages.end()
                               : group.pages.begin() + group.prompt_tokens() / ops::kPageSlots;
@@ -342,11 +344,13 @@ void Scheduler::release_prompt(GroupState& group) {
 }
 
 // The prompt's next page after this prefix of it. Never the one with its last token, whose row is
-// computed to sample from.
+// computed to sample from. None if only resumed responses begin with cached pages.
 std::optional<kv::PrefixCache::Found> Scheduler::find_page(const GroupState& group,
                                                            const CachedPrefix& prefix) const {
   const int64_t position = prefix.pages * ops::kPageSlots;
-  if (!prefix_cache_ || position + ops::kPageSlots >= group.prompt_tokens()) return std::nullopt;
+  if (!prefix_cache_ || !options_.caches_prompts ||
+      position + ops::kPageSlots >= group.prompt_tokens())
+    return std::nullopt;
   return prefix_cache_->find(
       prefix.id,
       std::span(group.request.tokens).subspan(static_cast<size_t>(position), ops::kPageSlots));
@@ -367,7 +371,10 @@ int64_t Scheduler::held_pages_of(const GroupState& group) const {
 // In place of what is not computed yet, and of a page that is computed in part.
 void Scheduler::begin_with_cached(GroupState& group) {
   if (!prefix_cache_) return;
-  if (!std::exchange(group.is_looked_up, true)) prefix_stats_.queries += group.prompt_tokens();
+  Sequence* const resumed = group.lone_resumed();
+  if (!std::exchange(group.is_looked_up, true) && (resumed || options_.caches_prompts))
+    prefix_stats_.queries += resumed ? resumed->known() : group.prompt_tokens();
+  if (resumed && try_begin_with_cached(*resumed)) return;
   const int64_t before = group.cached.pages;
   while (const auto found = find_page(group, group.cached)) {
     for (; std::ssize(group.pages) > group.cached.pages; group.pages.pop_back())
@@ -380,8 +387,49 @@ void Scheduler::begin_with_cached(GroupState& group) {
   group.computed = static_cast<int32_t>(group.cached.pages * ops::kPageSlots);
   const int32_t hits = std::max(group.computed - group.max_computed, 0);
   group.max_computed += hits;
+  count_hits(group, hits);
+}
+
+void Scheduler::count_hits(GroupState& group, int32_t hits) {
   group.cached_tokens += hits;
   prefix_stats_.hits += hits;
+}
+
+// The cached pages of a response that is alone in its group, if they have its whole prompt; else
+// none. Without the page of its last token, whose row is computed to sample from.
+Scheduler::CachedPages Scheduler::pages_of_resumed(const Sequence& sequence) const {
+  CachedPages cached;
+  PageTokens tokens;
+  for (;;) {
+    const int64_t end = (cached.prefix.pages + 1) * ops::kPageSlots;
+    if (!prefix_cache_ || end >= sequence.known()) break;
+    sequence.copy_page(cached.prefix.pages, tokens);
+    const auto found = prefix_cache_->find(cached.prefix.id, tokens);
+    if (!found) break;
+    cached.pages.push_back(found->page);
+    cached.prefix = {cached.prefix.pages + 1, found->prefix};
+    cached.held += pool_.holders(found->page) > 0 ? 1 : 0;
+  }
+  if (cached.prefix.pages * ops::kPageSlots < sequence.group->prompt_tokens()) return {};
+  return cached;
+}
+
+// False: the cache does not have the whole prompt.
+bool Scheduler::try_begin_with_cached(Sequence& sequence) {
+  GroupState& group = *sequence.group;
+  CachedPages cached = pages_of_resumed(sequence);
+  if (cached.pages.empty()) return false;
+  for (const ops::PageId page : cached.pages) pool_.share(page);
+  release(group.pages);
+  const auto computed = static_cast<int32_t>(cached.prefix.pages * ops::kPageSlots);
+  count_hits(group, std::max(computed - std::max(sequence.max_computed, group.max_computed), 0));
+  group.computed = group.max_computed = group.prompt_tokens();
+  sequence.pages = std::move(cached.pages);
+  sequence.pages.reserve(group.most_pages());
+  sequence.cached = cached.prefix;
+  sequence.computed = computed;
+  sequence.max_computed = std::max(sequence.max_computed, computed);
+  return true;
 }
 
 void Scheduler::add_full_pages(GroupState& group) {
@@ -394,11 +442,9 @@ void Scheduler::add_full_pages(GroupState& group) {
 }
 
 void Scheduler::add_full_pages(Sequence& sequence) {
-  std::array<int32_t, ops::kPageSlots> tokens;
+  PageTokens tokens;
   while (prefix_cache_ && (sequence.cached.pages + 1) * ops::kPageSlots <= sequence.computed) {
-    for (int64_t i = 0; i < ops::kPageSlots; ++i)
-      tokens[static_cast<size_t>(i)] =
-          sequence.token_at(static_cast<int32_t>(sequence.cached.pages * ops::kPageSlots + i));
+    sequence.copy_page(sequence.cached.pages, tokens);
     add_page(sequence.cached, tokens, sequence.pages);
   }
 }

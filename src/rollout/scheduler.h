@@ -6,9 +6,11 @@
 // progress, and every sequence becomes the oldest. A group's prompt is computed by the first of its
 // samples that runs; its pages are kept while a sample of it runs.
 //
-// With a prefix cache, a prompt begins with the pages that the cache has of it, and every page that
-// is full goes there, also those of responses. A page is added after the forward pass that computed
-// its last entry, and then never written: so what a prompt shares is complete.
+// With a prefix cache, every page that is full goes there, also those of responses, and a prompt
+// begins with the pages that the cache has of it. A resumed response that is alone in its group
+// begins with those of its prompt and its tokens: so a turn computes what is new in it, and what it
+// had lost in the meantime. A page is added after the forward pass that computed its last entry,
+// and then never written: so what is shared is complete.
 //
 // Owns       the waiting and the running sequences; the prefix cache.
 // Borrows    kv::PagePool, to allocate and release pages.
@@ -49,7 +51,7 @@ struct Unfinished {
 
 // Since construction.
 struct PrefixCacheStats {
-  int64_t queries = 0;  // tokens of prompts that were looked up
+  int64_t queries = 0;  // tokens that were looked up: of prompts and resumed responses
   int64_t hits = 0;     // part of queries: tokens that need not be computed
 };
 
@@ -97,6 +99,12 @@ class Scheduler {
   void check_invariants() const;
 
  private:
+  struct CachedPages {
+    std::vector<ops::PageId> pages;
+    CachedPrefix prefix;  // that they are
+    int64_t held = 0;     // of them by sequences that run
+  };
+
   void admit();
   int64_t reserved_pages() const;
   int64_t pages_to_run(const Sequence& sequence, bool first_of_group) const;
@@ -127,6 +135,9 @@ class Scheduler {
                                                   const CachedPrefix& prefix) const;
   int64_t held_pages_of(const GroupState& group) const;
   void begin_with_cached(GroupState& group);
+  CachedPages pages_of_resumed(const Sequence& sequence) const;
+  bool try_begin_with_cached(Sequence& sequence);
+  void count_hits(GroupState& group, int32_t hits);
   void add_full_pages(GroupState& group);
   void add_full_pages(Sequence& sequence);
   void add_page(CachedPrefix& cached, std::span<const int32_t> tokens,
