@@ -114,6 +114,10 @@ struct RewardOptions {
   void check() const;
 };
 
+// A larger score, or reward of a turn, of a user's program is an error of the program: it would
+// spoil the advantages.
+inline constexpr double kMaxScore = 1e9;
+
 // What a multi-turn environment says about an episode (environment/environment_pool.h).
 struct EpisodeOutcome {
   double reward = 0;                     // sum over its turns

@@ -181,7 +181,7 @@ HttpAnswer exchange(const HttpUrl& url, const HttpRequest& request,
   httplib::Request sent = request_for(url, request);
   bool is_too_long = false;
   sent.content_receiver = [&](const char* bytes, size_t size, uint64_t, uint64_t) {
-    is_too_long = answer.body.size() + size > static_cast<size_t>(kMaxAnswerBytes);
+    is_too_long = answer.body.size() + size > static_cast<size_t>(kMaxHttpAnswerBytes);
     if (!is_too_long) answer.body.append(bytes, size);
     return !is_too_long;
   };
@@ -194,7 +194,7 @@ HttpAnswer exchange(const HttpUrl& url, const HttpRequest& request,
   if (is_answered && !is_late) {
     answer.status = response.status;
   } else if (is_too_long) {
-    answer.fault = check_internal::concat("answered more than ", kMaxAnswerBytes, " bytes");
+    answer.fault = check_internal::concat("answered more than ", kMaxHttpAnswerBytes, " bytes");
   } else {
     answer.fault = is_late ? "gave no answer in time" : fault_of(error);
   }

@@ -1,7 +1,7 @@
 // HTTP requests with a deadline for the whole exchange, for rewards that other programs compute.
 //
 // An exchange ends at its deadline whatever the server does: a timer shuts the connection down. An
-// answer has at most kMaxAnswerBytes. Redirects are not followed. https verifies the server's
+// answer has at most kMaxHttpAnswerBytes. Redirects are not followed. https verifies the server's
 // certificate with the system's authorities.
 //
 // Threading  functions without state; any thread. An exchange has one more thread, joined before it
@@ -27,7 +27,7 @@ inline HttpClock::time_point http_deadline(double seconds) {
          std::chrono::duration_cast<HttpClock::duration>(std::chrono::duration<double>(seconds));
 }
 
-inline constexpr int64_t kMaxAnswerBytes = 4 << 20;
+inline constexpr int64_t kMaxHttpAnswerBytes = 4 << 20;
 // Of one request: a server that is being restarted has up to 0.25 + 0.5 + 1 seconds.
 inline constexpr int kMaxTries = 4;
 inline constexpr double kFirstBackoffSeconds = 0.25;

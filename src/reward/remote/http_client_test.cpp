@@ -132,7 +132,7 @@ TEST(HttpClientTest, HugeAnswerIsCut) {
   });
   const HttpAnswer answer = post(stub.url("/"));
   EXPECT_EQ(answer.fault, "answered more than 4194304 bytes");
-  EXPECT_LE(answer.body.size(), static_cast<size_t>(kMaxAnswerBytes));
+  EXPECT_LE(answer.body.size(), static_cast<size_t>(kMaxHttpAnswerBytes));
 }
 
 // A large request to a server that closes without reading it raises SIGPIPE.

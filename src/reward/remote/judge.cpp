@@ -13,7 +13,7 @@
 #include "base/files.h"
 #include "base/json_limits.h"
 #include "base/text.h"
-#include "reward/command.h"
+#include "reward/reward.h"
 
 namespace tlt::reward {
 
