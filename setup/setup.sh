@@ -5,7 +5,8 @@
 # clang-tidy, clang with libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the
 # report's page. `make setup` calls it; a second run does nothing.
 # --clients brings the official Python clients that tests of `tlt serve` and of the trackers use
-# (wheels-clients.txt), if PyPI can be reached; `make test` calls it.
+# (wheels-clients.txt), and the package verifiers for tools/verifiers_env.py (wheels-verifiers.txt), if PyPI can be
+# reached; `make test` calls it.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/
@@ -218,18 +219,19 @@ check() {
   [ -z "$missing" ] || fail "libtorch does not find: $missing" "type:  rm -rf .deps && make setup"
 }
 
-clients() {  # the client libraries, into .deps/clients
-  local list=$here/wheels-clients.txt pins fresh=$deps/.clients
+clients() {  # clients NAME FOLDER: the packages of wheels-NAME.txt, into .deps/FOLDER
+  local list=$here/wheels-$1.txt folder=$deps/$2 pins fresh=$deps/.clients
   pins=$(sha256sum <"$list")
-  [ "$(cat "$deps/.stamps/clients" 2>/dev/null)" = "$pins" ] && return
+  [ "$(cat "$deps/.stamps/$1" 2>/dev/null)" = "$pins" ] && return
   find_python || { say "no python3 with pip: tests with official clients will be skipped"; return; }
-  say "downloading the clients of wheels-clients.txt"
+  say "downloading the packages of wheels-$1.txt"
   rm -rf "$fresh"
   if PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
     --target "$fresh" -r "$list"; then
-    rm -rf "$deps/clients"
-    mv -T "$fresh" "$deps/clients"
-    stamp clients "$pins"
+    rm -rf "$folder"
+    mkdir -p "$(dirname "$folder")"
+    mv -T "$fresh" "$folder"
+    stamp "$1" "$pins"
   else
     rm -rf "$fresh"
     say "PyPI cannot be reached: tests with official clients will be skipped"
@@ -249,4 +251,7 @@ if [ ${#to_get[@]} -gt 0 ]; then
   check
   say "done"
 fi
-[ $clients = no ] || clients
+if [ $clients = yes ]; then
+  clients clients clients
+  clients verifiers verifiers/site-packages  # dill, of datasets, looks for this name in the path
+fi
