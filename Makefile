@@ -30,7 +30,7 @@ PREFIX       ?= /usr/local
 DESTDIR      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench install wheel release clean
+.PHONY: help setup clients program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench install wheel release docs clean
 
 help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
@@ -51,6 +51,7 @@ help:
 	@echo "make install     the program, recipes, the demo's model, documentation and completion (PREFIX=/usr/local, DESTDIR=)"
 	@echo "make wheel       dist/tlt_rl-VERSION-….whl for pip: the program and the Python package"
 	@echo "make release     dist/: source archive, wheel, SBOM (SPDX) and SHA256SUMS of the commit"
+	@echo "make docs        build/site/: the documentation as a site"
 	@echo "make clean       remove the build folders (.deps/ stays)"
 	@echo "CUDA=1 builds for CUDA in build-cuda/; CI=true makes warnings errors; BROWSER=1 installs Chromium for a test"
 
@@ -58,7 +59,7 @@ setup:
 	@setup/setup.sh $(SETUP_FLAGS) $(if $(filter 1,$(BROWSER)),--browser)
 
 clients:
-	@setup/setup.sh $(SETUP_FLAGS) --clients
+	@setup/setup.sh $(SETUP_FLAGS) --clients --tools
 
 # $(call configure,preset,folder): once, and again when the flags differ; CMake itself sees changed files.
 define configure
@@ -140,6 +141,10 @@ wheel: program
 
 release: program
 	@setup/packages/release.py $(BUILD) dist
+
+docs: program
+	@setup/setup.sh $(SETUP_FLAGS) --tools
+	@setup/packages/docs_site.py $(BUILD) $(BUILD)/site
 
 clean:
 	rm -rf build build-asan build-tsan build-fuzz build-clang build-cuda build-files build-tidy dist

@@ -35,9 +35,7 @@ WAYS = {
     "model_free": ['speculative.drafters=["suffix"]', LATE],
     "static": ['speculative.drafters=["eagle"]', LATE,
                "speculative.bs_threshold=100000", "speculative.eagle.tune_algorithm=BEG",
-               "speculative.eagle.mab_configs=[]", "speculative.eagle.mab_bs_threshold=[1]",
-               "speculative.eagle.spec_steps=3", "speculative.eagle.spec_topk=1",
-               "speculative.eagle.spec_verify_tokens=4"],
+               'speculative.eagle.mab_configs=["3_1_4"]'],
     "full": [LATE],
     "full_early": [],
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser] [--clients]: brings what the build needs,
+# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser] [--clients] [--tools]: brings what the build needs,
 # clang-tidy, clang with libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the
 # report's page. `make setup` calls it; a second run does nothing.
 # --clients brings the official Python clients that tests of `tlt serve` and of the trackers use
-# (wheels-clients.txt), if PyPI can be reached; `make test` calls it.
+# (wheels-clients.txt), and the package verifiers for tools/verifiers_env.py (wheels-verifiers.txt), --tools what builds
+# the site of docs/ and checks containers and scripts (wheels-tools.txt), if PyPI can be reached; `make test` calls both.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/
@@ -16,7 +17,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no tidy=no fuzz=no picture=no browser=no clients=no
+cuda=no tidy=no fuzz=no picture=no browser=no clients=no tools=no
 lists=("$here/wheels.txt")
 for flag; do
   case $flag in
@@ -26,6 +27,7 @@ for flag; do
     --picture) picture=yes ;;
     --browser) browser=yes ;;
     --clients) clients=yes ;;
+    --tools) tools=yes ;;
   esac
 done
 
@@ -67,7 +69,7 @@ debian_packages() {
   [ $fuzz = no ] || wanted+=(clang "$(fuzzer_runtime)")
   [ $picture = no ] || wanted+=(python3-matplotlib)
   [ $browser = no ] || wanted+=(chromium)
-  [ ${#to_get[@]} -eq 0 ] && [ $clients = no ] || find_python || wanted+=(python3 python3-pip)
+  [ ${#to_get[@]} -eq 0 ] && [ $clients$tools = nono ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"
   find_missing
@@ -218,21 +220,22 @@ check() {
   [ -z "$missing" ] || fail "libtorch does not find: $missing" "type:  rm -rf .deps && make setup"
 }
 
-clients() {  # the client libraries, into .deps/clients
-  local list=$here/wheels-clients.txt pins fresh=$deps/.clients
+python_packages() {  # python_packages NAME FOLDER WHAT: the wheels of wheels-NAME.txt, into .deps/FOLDER
+  local list=$here/wheels-$1.txt folder=$deps/$2 pins fresh=$deps/.$1
   pins=$(sha256sum <"$list")
-  [ "$(cat "$deps/.stamps/clients" 2>/dev/null)" = "$pins" ] && return
-  find_python || { say "no python3 with pip: tests with official clients will be skipped"; return; }
-  say "downloading the clients of wheels-clients.txt"
+  [ "$(cat "$deps/.stamps/$1" 2>/dev/null)" = "$pins" ] && return
+  find_python || { say "no python3 with pip: $3 will be skipped"; return; }
+  say "downloading the wheels of wheels-$1.txt"
   rm -rf "$fresh"
   if PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
     --target "$fresh" -r "$list"; then
-    rm -rf "$deps/clients"
-    mv -T "$fresh" "$deps/clients"
-    stamp clients "$pins"
+    rm -rf "$folder"
+    mkdir -p "$(dirname "$folder")"
+    mv -T "$fresh" "$folder"
+    stamp "$1" "$pins"
   else
     rm -rf "$fresh"
-    say "PyPI cannot be reached: tests with official clients will be skipped"
+    say "PyPI cannot be reached: $2 will be skipped"
   fi
 }
 
@@ -249,4 +252,9 @@ if [ ${#to_get[@]} -gt 0 ]; then
   check
   say "done"
 fi
-[ $clients = no ] || clients
+if [ $clients = yes ]; then
+  python_packages clients clients "tests with official clients"
+  # dill, of datasets, looks for this name in the path
+  python_packages verifiers verifiers/site-packages "tests with verifiers"
+fi
+[ $tools = no ] || python_packages tools tools "the site of docs/ and checks of containers and scripts"

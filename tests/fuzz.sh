@@ -4,7 +4,7 @@
 # tests/fuzz.sh BUILD SECONDS [FILTER]: runs libFuzzer on each parser of BUILD/tests/tlt_fuzz_test for so long, one after
 # another (make fuzz). FILTER is a GoogleTest filter: '*Jinja*'. The corpora are kept in runs/fuzz and continued.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 build=$1 seconds=$2 filter=${3:-*}
 program=$build/tests/tlt_fuzz_test
 tests=$("$program" --gtest_list_tests --gtest_filter="$filter" | awk '/^[^ ]/ { suite = $1 } /^ / { print suite $1 }')

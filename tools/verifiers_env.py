@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs an environment of the package `verifiers`, unchanged, as a program of environment.command.
 
-Needs the package with the classes Environment and Rubric: 0.1.8 (pip install 'verifiers>=0.1.8,<0.2').
-Version 0.4 has another interface and is not supported.
+Needs the package with the classes Environment and Rubric: versions 0.1.8 to 0.2.1; tests have 0.1.8. Versions 0.3 and 0.4
+have another interface and are not supported.
 
   python3 tools/verifiers_env.py ENVIRONMENT --write-rows rows.jsonl     the rows, once
   build/tlt train RECIPE.toml data.train_files='["rows.jsonl"]' data.chat_template=model \\
@@ -43,6 +43,9 @@ def plain(value):
 
 def write_rows(environment, path):
     tools = getattr(environment, "oai_tools", None) or []
+    for tool in getattr(environment, "tool_defs", None) or []:  # from 0.1.10 on
+        tools.append({"type": "function",
+                      "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}})
     with open(path, "w", encoding="utf-8") as file:
         for row in environment.get_dataset():
             row = plain(dict(row))
@@ -80,9 +83,23 @@ class Episode:
         return ChatCompletion.model_validate({"id": "tlt", "object": "chat.completion", "created": 0,
                                               "model": "tlt", "choices": [choice]})
 
+    def client(self):
+        try:
+            from verifiers.clients import OpenAIChatCompletionsClient  # from 0.1.10 on
+        except ImportError:
+            return self
+
+        class Client(OpenAIChatCompletionsClient):
+            async def get_native_response(self, prompt, *_, **__):
+                return await self.client.create(prompt)
+
+        return Client(self)
+
     async def run(self, row):
         try:
-            state = await self.environment.rollout(row, self, "tlt", {})
+            state = await self.environment.rollout(row, self.client(), "tlt", {})
+            if state.get("error"):
+                raise state["error"]
             score = self.environment.rubric.score_rollout
             if "score_sem" in inspect.signature(score).parameters:
                 await score(state, score_sem=asyncio.Semaphore(1))

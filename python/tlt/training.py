@@ -14,7 +14,7 @@ _POLL_SECONDS = 0.1
 
 
 class Run:
-    """A run of `tlt train`, `sft` or `draft` in progress. In a `with` block it ends with the block.
+    """A run of `tlt train`, `sft`, `dpo` or `draft` in progress. In a `with` block it ends with the block.
 
     When this Python ends, the run saves and ends too; the same call resumes it.
     """
@@ -108,11 +108,11 @@ def train(
 ) -> Run:
     """Starts `tlt train RECIPE KEY=VALUE …` and returns the run, which is then in progress.
 
-    `overrides` are options of the recipe ({"rollout.n": 8}); `command` is train, sft or draft; `cwd` the folder that
+    `overrides` are options of the recipe ({"rollout.n": 8}); `command` is train, sft, dpo or draft; `cwd` the folder that
     relative paths begin at. A call with the folder of an earlier run resumes it.
     """
-    if command not in ("train", "sft", "draft"):
-        raise TltError(f"command is {command}; give train, sft or draft")
+    if command not in ("train", "sft", "dpo", "draft"):
+        raise TltError(f"command is {command}; give train, sft, dpo or draft")
     words = [command] + ([] if recipe is None else [os.fspath(recipe)])
     if isinstance(overrides, str):
         raise TypeError("overrides is a dict, or a list of KEY=VALUE")

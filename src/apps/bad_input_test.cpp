@@ -259,7 +259,7 @@ TEST_F(TrainComplaintTest, EmptyDatasetIsNamed) {
 TEST_F(TrainComplaintTest, PatternsWithoutFilesAreNamed) {
   const std::string empty = scratch_folder() + "/empty";
   std::filesystem::create_directory(empty);
-  for (const char* command : {"train", "sft", "draft"}) {
+  for (const char* command : {"train", "sft", "dpo", "draft"}) {
     expect({"data.train_files=" + empty + "/*.parquet"},
            HasSubstr("data.train_files: no files match " + empty + "/*.parquet"), command);
     expect({"data.val_files=" + empty},

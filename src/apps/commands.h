@@ -12,6 +12,7 @@ namespace tlt::apps {
 
 int run_train(const cli::Arguments& arguments);
 int run_sft(const cli::Arguments& arguments);
+int run_dpo(const cli::Arguments& arguments);
 int run_draft(const cli::Arguments& arguments);
 int run_export(const cli::Arguments& arguments);
 int run_eval(const cli::Arguments& arguments);

@@ -84,8 +84,8 @@ int run_inspect(const cli::Arguments& arguments) {
   std::vector<std::string> overrides;
   CLI::App app(
       "The columns of data files, which of them a run reads, the first three rows as the model "
-      "gets them, and the lengths of all rows. For prompts (tlt train), and for responses or "
-      "conversations (tlt sft).");
+      "gets them, and the lengths of all rows. For prompts (tlt train), responses or "
+      "conversations (tlt sft) and pairs (tlt dpo).");
   app.add_option("FILE", name,
                  "A .parquet, .jsonl or .json file, a folder of them, or a pattern in quotes.")
       ->required();

@@ -138,11 +138,14 @@ std::vector<Finding> examine() {
   return findings;
 }
 
-int print_plan(const std::string& name, const PlanOptions& options) {
+// Of a model folder, or one of the models of tlt simulate.
+simulate::ModelShape shape_named(const std::string& name) {
   const bool is_folder = std::filesystem::exists(name + "/config.json");
-  const simulate::ModelShape shape =
-      is_folder ? shape_of(model::ModelConfig::read(name), name) : simulate::find_model(name);
-  fmt::print("{}", plan_text(shape, options, bench::read_machine().memory_bytes));
+  return is_folder ? shape_of(model::ModelConfig::read(name), name) : simulate::find_model(name);
+}
+
+int print_plan(const std::string& name, const PlanOptions& options) {
+  fmt::print("{}", plan_text(shape_named(name), options, bench::read_machine().memory_bytes));
   return 0;
 }
 
@@ -162,7 +165,7 @@ const char* mark(Verdict verdict) {
 
 int run_doctor(const cli::Arguments& arguments) {
   CLI::App app("Checks this machine and advises what to do about what is missing.");
-  std::string planned;
+  std::string planned, teacher;
   PlanOptions plan;
   app.option_defaults()->always_capture_default();
   app.add_option(
@@ -175,7 +178,13 @@ int run_doctor(const cli::Arguments& arguments) {
                  "With --plan: sequences that a worker decodes at the same time.");
   app.add_flag("--distributed-optimizer", plan.distributed_optimizer,
                "With --plan: actor.use_distributed_optimizer=true.");
+  app.add_flag("--muon", plan.muon, "With --plan: actor.optim.optimizer=Muon.");
+  app.add_flag("--critic", plan.critic,
+               "With --plan: a critic as large as the model (algorithm.adv_estimator=gae).");
+  app.add_option("--teacher", teacher,
+                 "With --plan: the teacher of distillation.teacher, named as the model.");
   if (!cli::try_parse(app, arguments)) return 0;
+  if (!teacher.empty()) plan.teacher = shape_named(teacher);
   if (!planned.empty()) return print_plan(planned, plan);
   bool is_usable = true;
   for (const Finding& finding : examine()) {

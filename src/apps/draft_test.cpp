@@ -186,8 +186,6 @@ TEST_F(DraftTest, ErrorsAreOneSentence) {
   expect_complaint("a", {"model.path=nowhere"}, HasSubstr("nowhere"));
   expect_complaint("c", {"speculative.train.batch_size=100"},
                    HasSubstr("batch_size is 100 and there are"));
-  expect_complaint("d", {"speculative.train.hidden_states_bytes=100"},
-                   HasSubstr("hidden_states_bytes is 100, less than the states of the first"));
   expect_complaint("e", {"speculative.train.init=nowhere"}, HasSubstr("nowhere"));
   expect_complaint("f", {"speculative.train.source=books"}, HasSubstr("use rollouts or responses"));
   expect_success("first");

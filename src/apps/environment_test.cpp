@@ -94,6 +94,38 @@ for line in sys.stdin:
   EXPECT_EQ(report.exit_code, 0) << report.err;
 }
 
+// The last episode's answer waits until the run has computed something in the meantime, at most
+// for five seconds. The other episodes end at once.
+TEST(EnvironmentRunTest, ComputesGradientsWhileTheEnvironmentWorks) {
+  const std::string script = scratch_file("slow.py", R"(
+import json, os, sys, time
+def cpu_ticks():
+    fields = open('/proc/%d/stat' % os.getppid()).read().rsplit(')', 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+done, last = 0, None
+for line in sys.stdin:
+    call = json.loads(line)
+    if call['call'] == 'close': continue
+    answer = {'id': call['id']}
+    if call['call'] == 'step':
+        answer.update(reward=call['episode'] % 2, done=True)
+        if last is None:
+            last = answer
+            continue
+        done += 1
+    print(json.dumps(answer), flush=True)
+    if done == 15:
+        time.sleep(0.2)
+        before, end = cpu_ticks(), time.time() + 5
+        while cpu_ticks() < before + 5 and time.time() < end: time.sleep(0.01)
+        print(json.dumps(last), flush=True)
+)");
+  const Ended ended = run_program(run_with("[\"python3\",\"" + script + "\"]"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json metrics = json_file(scratch_folder() + "/run/metrics.jsonl").back();
+  EXPECT_GT(metrics["rollout/early_gradient_seconds"], 0);
+}
+
 TEST(EnvironmentRunTest, RefusesWhatCannotWork) {
   const auto refusal = [](const std::vector<std::string>& words) {
     const Ended ended = run_program(words);

@@ -63,7 +63,7 @@ TEST(ImportVerlTest, FastRlConfigurationIsImported) {
   EXPECT_TRUE(options.actor.loss.use_kl_loss);
   EXPECT_EQ(options.speculative.eagle.tune_algorithm, "BEG");
   EXPECT_EQ(options.speculative.eagle.mab_configs,
-            (std::vector<std::string>{"8_4_32", "8_4_16", "8_4_8"}));
+            (std::vector<std::string>{"8_4_48", "8_4_32", "8_4_16", "8_4_8"}));
   EXPECT_EQ(options.trainer.experiment_name, "qwen7b_grpo");
   EXPECT_EQ(options.trainer.default_local_dir, "checkpoints/fastrl/qwen7b_grpo");
   EXPECT_EQ(options.trainer.test_freq, 0);
@@ -108,14 +108,15 @@ TEST(ImportVerlTest, UnsupportedKeysHaveLineAndReason) {
   EXPECT_THAT(notes, HasSubstr("rollout.gpu_memory_utilization = 0.4: give bytes: "
                                "rollout.kv_memory_bytes\n"));
   EXPECT_THAT(notes, HasSubstr("log_prob_max_token_len_per_gpu = 33792: the reference shares"));
-  EXPECT_THAT(notes, HasSubstr("critic.ppo_mini_batch_size = 4: there is no critic"));
+  EXPECT_THAT(notes, HasSubstr("critic.ppo_mini_batch_size = 4: the critic is trained with"));
   EXPECT_THAT(notes, Not(HasSubstr("trainer.logger")));
+  EXPECT_THAT(notes, Not(HasSubstr("mab_bs_threshold"))) << "it has the constant's value";
   EXPECT_THAT(notes, Not(HasSubstr("_target_")));
   EXPECT_THAT(notes, Not(HasSubstr("null")));
   EXPECT_THAT(notes, Not(HasSubstr("temperature")));
   // In file order.
   EXPECT_LT(notes.find("bs_threshold"), notes.find("ulysses_sequence_parallel_size"));
-  EXPECT_LT(notes.find("ulysses_sequence_parallel_size"), notes.find("critic.optim.lr"));
+  EXPECT_LT(notes.find("ulysses_sequence_parallel_size"), notes.find("critic.ppo_mini_batch_size"));
 }
 
 TEST(ImportVerlTest, SamplingAndCorrectionKeepTheirNames) {
@@ -197,7 +198,7 @@ TEST(ImportVerlTest, OverridesAndNewNamesHavePrecedence) {
 
 TEST(ImportVerlTest, InvalidValuesAreRefusedOneByOne) {
   const Read result = read_text(
-      "algorithm:\n  adv_estimator: gae\n  use_kl_in_reward: maybe\n"
+      "algorithm:\n  adv_estimator: gea\n  use_kl_in_reward: maybe\n"
       "actor_rollout_ref:\n  actor:\n    ppo_mini_batch_size: 2000\n    loss_agg_mode: \"3\"\n"
       "  rollout:\n    n: 4.5\n    name: ???\n    temperature: ${a.b}\n"
       "data: {train_batch_size: 4000}\n");
@@ -206,7 +207,7 @@ TEST(ImportVerlTest, InvalidValuesAreRefusedOneByOne) {
   EXPECT_EQ(result.imported.options,
             (std::vector<std::string>{"data.train_batch_size", "actor.ppo_mini_batch_size"}));
   const std::string notes = result.notes();
-  EXPECT_THAT(notes, HasSubstr("config.yaml:2: algorithm.adv_estimator = gae: algorithm.adv_esti"));
+  EXPECT_THAT(notes, HasSubstr("config.yaml:2: algorithm.adv_estimator = gea: algorithm.adv_esti"));
   EXPECT_THAT(notes,
               HasSubstr("config.yaml:3: algorithm.use_kl_in_reward = maybe: not a value of"));
   EXPECT_THAT(notes, HasSubstr("config.yaml:9: actor_rollout_ref.rollout.n = 4.5: not a value of"));

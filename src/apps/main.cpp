@@ -33,6 +33,7 @@ int run_man(const cli::Arguments& arguments);
 constexpr cli::Command kCommands[] = {
     {"train", "RL training.", run_train},
     {"sft", "Supervised fine-tuning (SFT).", run_sft},
+    {"dpo", "Training on preferences (DPO).", run_dpo},
     {"draft", "Training of a draft model before the first rollout.", run_draft},
     {"export", "Export of a draft model for SGLang or vLLM.", run_export},
     {"eval", "Scores of a model on data, and comparisons of a run's checkpoints.", run_eval},

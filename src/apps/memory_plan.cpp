@@ -8,12 +8,11 @@
 namespace tlt::apps {
 namespace {
 
-constexpr double kWeight = 2, kFloat = 4;             // bytes of a bfloat16, of a float32
-constexpr double kGradientSum = 8;                    // train/gradient_sum.h
-constexpr double kOptimizer = 12;                     // train/adamw.h
-constexpr double kCheckpoint = kWeight + kOptimizer;  // copies of both
-constexpr double kLogitsBytes = double{1 << 26};      // train/head_loss.h, rollout/token_sampler.h
-constexpr int64_t kPageSlots = 16;                    // ops/batch.h
+constexpr double kWeight = 2, kFloat = 4;         // bytes of a bfloat16, of a float32
+constexpr double kGradientSum = 8;                // train/gradient_sum.h
+constexpr double kAdamW = 12, kMuon = 8;          // train/optimizer.h
+constexpr double kLogitsBytes = double{1 << 26};  // train/head_loss.h, rollout/token_sampler.h
+constexpr int64_t kPageSlots = 16;                // ops/batch.h
 constexpr double kGigabyte = 1e9;
 
 double row_elements(const simulate::ModelShape& m) {
@@ -37,10 +36,54 @@ double training_bytes(const simulate::ModelShape& m, const PlanOptions& options)
          kLogitsBytes;
 }
 
+// Parameters of the layers' matrices, which Muon trains (train/muon.h).
+double hidden_matrices(const simulate::ModelShape& m) {
+  return static_cast<double>(m.layers) *
+         (m.attention_parameters() + 3.0 * static_cast<double>(m.hidden * m.intermediate));
+}
+
 // Whole pages, and one more for the copy that a sample makes.
 double cache_bytes(const simulate::ModelShape& m, const PlanOptions& options) {
   const int64_t pages = (options.length + kPageSlots - 1) / kPageSlots + 1;
   return m.kv_bytes() * static_cast<double>(options.sequences * pages * kPageSlots);
+}
+
+// Master weights and moments of `parameters`, among them the matrices of the layers.
+double optimizer_bytes(const simulate::ModelShape& model, double parameters,
+                       const PlanOptions& options) {
+  const double matrices = options.muon ? hidden_matrices(model) : 0;
+  return kAdamW * (parameters - matrices) + kMuon * matrices;
+}
+
+void check_dense(const simulate::ModelShape& model) {
+  TLT_CHECK_INPUT(model.experts == 0 && model.latent_size == 0, model.name,
+                  " has experts or latent attention, which tlt does not run; give a dense model");
+}
+
+// A second model of the policy's shape, with its own trainer (rl/critic.h). An LM head of its own is
+// kept, but not trained.
+void add_critic(const simulate::ModelShape& model, const PlanOptions& options, MemoryPlan& plan) {
+  const double parameters = model.parameters();
+  const double trained = parameters - (model.tied ? 0 : model.draft_head_parameters()) +
+                         static_cast<double>(model.hidden);
+  const double shares = options.distributed_optimizer ? static_cast<double>(options.workers) : 1;
+  const double optimizer = optimizer_bytes(model, trained, options);
+  const std::initializer_list<MemoryPart> parts = {
+      {"critic: weights (bfloat16)", kWeight * parameters, true},
+      {"critic: gradients (float32)", kFloat * trained, true},
+      {"critic: activations", training_bytes(model, options) - kLogitsBytes, true},
+      {"critic: gradient sums (int64)", kGradientSum * trained, false},
+      {"critic: master weights, moments", optimizer / shares, false}};
+  plan.parts.insert(plan.parts.end(), parts);
+  plan.checkpoint_bytes += kWeight * parameters + optimizer;
+}
+
+// Its activations are fewer than in training: an upper bound.
+void add_teacher(const simulate::ModelShape& teacher, const PlanOptions& options,
+                 MemoryPlan& plan) {
+  check_dense(teacher);
+  plan.parts.push_back({"teacher: weights (bfloat16)", kWeight * teacher.parameters(), true});
+  plan.parts.push_back({"teacher: activations", training_bytes(teacher, options), true});
 }
 
 }  // namespace
@@ -68,18 +111,22 @@ double MemoryPlan::host_bytes() const {
 
 MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& options) {
   options.check();
-  TLT_CHECK_INPUT(model.experts == 0 && model.latent_size == 0, model.name,
-                  " has experts or latent attention, which tlt does not run; give a dense model");
+  check_dense(model);
   const double parameters = model.parameters();
   const double shares = options.distributed_optimizer ? static_cast<double>(options.workers) : 1;
-  return {.parts = {{"weights (bfloat16)", kWeight * parameters, true},
-                    {"gradients (float32)", kFloat * parameters, true},
-                    {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options), true},
-                    {"logits of the rollout", kLogitsBytes, true},
-                    {"activations (gradient checkpointing)", training_bytes(model, options), true},
-                    {"gradient sums (int64)", kGradientSum * parameters, false},
-                    {"master weights, moments (float32)", kOptimizer * parameters / shares, false}},
-          .checkpoint_bytes = kCheckpoint * parameters};
+  const double optimizer = optimizer_bytes(model, parameters, options);
+  MemoryPlan plan{
+      .parts = {{"weights (bfloat16)", kWeight * parameters, true},
+                {"gradients (float32)", kFloat * parameters, true},
+                {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options), true},
+                {"logits of the rollout", kLogitsBytes, true},
+                {"activations (gradient checkpointing)", training_bytes(model, options), true},
+                {"gradient sums (int64)", kGradientSum * parameters, false},
+                {"master weights, moments (float32)", optimizer / shares, false}},
+      .checkpoint_bytes = kWeight * parameters + optimizer};
+  if (options.critic) add_critic(model, options, plan);
+  if (options.teacher) add_teacher(*options.teacher, options, plan);
+  return plan;
 }
 
 simulate::ModelShape shape_of(const model::ModelConfig& config, const std::string& name) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,10 @@ struct PlanOptions {
   int64_t workers = 1;
   int64_t length = 8192;   // tokens of a prompt and its response; of a pack in training
   int64_t sequences = 64;  // that a worker decodes at the same time, each at its full length
-  bool distributed_optimizer = false;  // actor.use_distributed_optimizer
+  bool distributed_optimizer = false;                // actor.use_distributed_optimizer
+  bool muon = false;                                 // actor.optim.optimizer=Muon
+  bool critic = false;                               // algorithm.adv_estimator=gae
+  std::optional<simulate::ModelShape> teacher = {};  // distillation.teacher
 
   void check() const;  // InputError
 };

@@ -61,6 +61,50 @@ TEST(MemoryPlanTest, WorkersShareTheOptimizerIfTheyAreTold) {
   EXPECT_EQ(shared.device_bytes(), one.device_bytes());
 }
 
+// One moment less, of the matrices of the layers.
+TEST(MemoryPlanTest, MuonHasOneMomentOfTheMatrices) {
+  const auto& model = find_model("Qwen2.5-7B");
+  const double matrices = 28.0 * (3584 * 128 * 64 + 3.0 * 3584 * 18944);
+  const MemoryPlan adamw = plan_memory(model, {}), muon = plan_memory(model, {.muon = true});
+  EXPECT_DOUBLE_EQ(bytes_of(adamw, "master") - bytes_of(muon, "master"), 4 * matrices);
+  EXPECT_DOUBLE_EQ(adamw.checkpoint_bytes - muon.checkpoint_bytes, 4 * matrices);
+  const Ended named = run_program({"doctor", "--plan", "Qwen2.5-7B", "--muon"});
+  EXPECT_EQ(named.exit_code, 0) << named.err;
+  EXPECT_THAT(named.out, HasSubstr("65.28 GB"));
+}
+
+// A critic takes what the policy takes, without a KV cache; an LM head of its own is not trained.
+TEST(MemoryPlanTest, CriticAndTeacherAreCounted) {
+  const simulate::ModelShape untied = find_model("Qwen2.5-7B"),
+                             tied = shape_of(
+                                 model::ModelConfig::read(TLT_SOURCE_DIR "/models/demo"), "demo");
+  ASSERT_TRUE(tied.tied && !untied.tied);
+  for (const simulate::ModelShape* model : {&tied, &untied}) {
+    const double all = model->parameters(),
+                 head = model->tied ? 0 : static_cast<double>(model->vocabulary * model->hidden),
+                 trained = all - head + static_cast<double>(model->hidden);
+    const MemoryPlan plain = plan_memory(*model, {}), plan = plan_memory(*model, {.critic = true});
+    EXPECT_DOUBLE_EQ(bytes_of(plan, "critic: weights"), 2 * all);
+    EXPECT_NEAR(plan.host_bytes() - plain.host_bytes(), 20 * trained, 1e3) << model->name;
+    EXPECT_NEAR(plan.checkpoint_bytes - plain.checkpoint_bytes, 2 * all + 12 * trained, 1e3);
+    EXPECT_DOUBLE_EQ(bytes_of(plan, "critic: activations") + double{1 << 26},
+                     bytes_of(plan, "activations"));
+    const MemoryPlan shared =
+        plan_memory(*model, {.workers = 4, .distributed_optimizer = true, .critic = true});
+    EXPECT_DOUBLE_EQ(bytes_of(shared, "critic: master"), bytes_of(plan, "critic: master") / 4);
+  }
+  const MemoryPlan taught = plan_memory(tied, {.teacher = untied});
+  EXPECT_DOUBLE_EQ(bytes_of(taught, "teacher: weights"), 2 * untied.parameters());
+  EXPECT_EQ(taught.host_bytes(), plan_memory(tied, {}).host_bytes());
+  EXPECT_THROW(plan_memory(tied, {.teacher = find_model("DeepSeek-V3")}), InputError);
+  const Ended ended = run_program(
+      {"doctor", "--plan", TLT_SOURCE_DIR "/models/demo", "--critic", "--teacher", "Qwen2.5-7B"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  for (const char* text :
+       {"critic: master weights, moments", "teacher: weights (bfloat16)", "15.2"})
+    EXPECT_THAT(ended.out, HasSubstr(text));
+}
+
 TEST(MemoryPlanTest, DoctorPrintsThePlanOfAModelOrAFolder) {
   const Ended named = run_program({"doctor", "--plan", "Qwen2.5-7B", "--workers", "2"});
   EXPECT_EQ(named.exit_code, 0) << named.err;

@@ -20,9 +20,10 @@ namespace {
 constexpr const char* kIntroduction =
     R"(# Options
 
-Every option of `tlt train`, `tlt sft` and `tlt draft`, with its default. `tlt options NAME` prints
-those whose name begins with NAME or contains it. Names are verl's where verl has the option, without
-its prefix `actor_rollout_ref.` ([coming_from_verl.md](coming_from_verl.md) lists what differs).
+Every option of `tlt train`, `tlt sft`, `tlt dpo` and `tlt draft`, with its default. `tlt options
+NAME` prints those whose name begins with NAME or contains it. Names are verl's where verl has the
+option, without its prefix `actor_rollout_ref.` ([coming_from_verl.md](coming_from_verl.md) lists
+what differs).
 
 In a recipe the sections are TOML tables; on the command line an option is `rollout.n=8`. *affects*
 says what another value may change: *results* (tokens, losses, weights), only *speed* (time and

@@ -30,6 +30,13 @@ void print_role(const char* role, const std::string& field) {
 
 // Prints the fields that a run reads from such a row. A reward may read no answer or data source.
 void print_roles(const Json& row, const data::DataOptions& options) {
+  if (data::PairMaker::is_pair(row)) {
+    const bool has_prompt = data::find_field(row, options.prompt_key) != nullptr;
+    fmt::print("tlt dpo reads\n");
+    print_role("prompt", has_prompt ? options.prompt_key : "what chosen and rejected begin with");
+    print_role("chosen", "chosen");
+    return print_role("rejected", "rejected");
+  }
   const bool is_conversation = !data::conversation_of(row, options, "").is_null();
   const std::string response = data::response_field(row, options);
   const bool is_example = is_conversation || !response.empty();
@@ -51,7 +58,7 @@ void print_roles(const Json& row, const data::DataOptions& options) {
 }
 
 data::DataOptions without_limits(data::DataOptions options) {
-  options.max_prompt_length = INT64_MAX;
+  options.max_prompt_length = options.max_response_length = INT64_MAX / 2;
   options.filter_overlong_prompts = false;
   return options;
 }
@@ -101,8 +108,35 @@ RowPreview::Part RowPreview::conversation(const Json& row, const std::string& pl
   return whole;
 }
 
+std::vector<RowPreview::Part> RowPreview::parts_of_pair(const Json& row,
+                                                        const std::string& place) const {
+  const auto text_of = [&](const std::string& name) {
+    const Json& field = *data::find_field(row, name);
+    return field.is_array() ? lines_of(field) : data::text_of(field);
+  };
+  if (!pairs_) {
+    std::vector<Part> parts;
+    for (const std::string& name :
+         {options_.prompt_key, std::string("chosen"), std::string("rejected")})
+      if (data::find_field(row, name) != nullptr)
+        parts.push_back(part(name == options_.prompt_key ? "prompt" : name.c_str(), text_of(name)));
+    return parts;
+  }
+  const data::PairMaker::Made made = pairs_->make(row, /*number=*/0, place);
+  if (!made.pair) return {Part{"chosen", "(equal to rejected: tlt dpo leaves the pair out)", 0}};
+  const auto decoded = [&](const char* name, const data::SftExample& example, bool is_response) {
+    const auto middle = example.tokens.begin() + example.response_begin;
+    const std::vector<int32_t> tokens(is_response ? middle : example.tokens.begin(),
+                                      is_response ? example.tokens.end() : middle);
+    return Part{name, tokenizer_->decode(tokens), std::ssize(tokens)};
+  };
+  return {decoded("prompt", made.pair->chosen, false), decoded("chosen", made.pair->chosen, true),
+          decoded("rejected", made.pair->rejected, true)};
+}
+
 std::vector<RowPreview::Part> RowPreview::parts_of(const Json& row,
                                                    const std::string& place) const {
+  if (data::PairMaker::is_pair(row)) return parts_of_pair(row, place);
   if (!data::conversation_of(row, options_, place).is_null()) return {conversation(row, place)};
   data::check_prompt_type(row, options_, place);
   std::vector<Part> parts;
@@ -125,13 +159,17 @@ std::vector<RowPreview::Part> RowPreview::parts_of(const Json& row,
 
 void RowPreview::add(const Json& row, const std::string& place) {
   if (rows_++ == 0) print_roles(row, options_);
+  if (tokenizer_ && !pairs_ && data::PairMaker::is_pair(row))
+    pairs_.emplace(without_limits(options_), *tokenizer_);
   const std::vector<Part> parts = parts_of(row, place);
   for (const Part& part : parts)
-    (part.name == "prompt"     ? prompts_
-     : part.name == "response" ? responses_
-                               : conversations_)
+    (part.name == "prompt"         ? prompts_
+     : part.name == "conversation" ? conversations_
+                                   : responses_)
         .push_back(part.length);
-  if (renderer_ && parts[0].name == "prompt" && renderer_->leaves_out_template(row))
+  const bool is_text = data::find_field(row, "chosen") == nullptr ||
+                       data::find_field(row, "chosen")->is_string();  // not a conversation
+  if (renderer_ && is_text && parts[0].name == "prompt" && renderer_->leaves_out_template(row))
     ++texts_without_template_;
   if (rows_ > kShownRows) return;
   const std::string answer =

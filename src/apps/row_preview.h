@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "data/preference_dataset.h"
 #include "data/prompt_renderer.h"
 
 namespace tlt::apps {
@@ -34,11 +35,13 @@ class RowPreview {
  private:
   // A string that the model reads or is trained on.
   struct Part {
-    std::string name;  // "prompt", "response", "conversation"
+    std::string name;  // "prompt", "response", "chosen", "rejected", "conversation"
     std::string text;
     int64_t length = 0;
   };
   std::vector<Part> parts_of(const nlohmann::ordered_json& row, const std::string& place) const;
+  std::vector<Part> parts_of_pair(const nlohmann::ordered_json& row,
+                                  const std::string& place) const;
   Part conversation(const nlohmann::ordered_json& row, const std::string& place) const;
   Part part(const char* name, std::string text) const;
   const char* unit() const { return tokenizer_ ? "tokens" : "bytes"; }
@@ -47,6 +50,7 @@ class RowPreview {
   const std::string model_;
   std::optional<tokenizer::Tokenizer> tokenizer_;
   std::optional<data::PromptRenderer> renderer_;
+  std::optional<data::PairMaker> pairs_;  // set by the first row of tlt dpo
   int64_t rows_ = 0;
   int64_t texts_without_template_ = 0;  // prompts of a model that has a chat template
   std::vector<int64_t> prompts_, responses_, conversations_;  // lengths

@@ -73,6 +73,9 @@ struct ServeFlags {
                     recipe,
                     ": model.random_seed and model.lora_adapter_path are not for tlt serve, whose "
                     "clients create what is trained; leave them out");
+    TLT_CHECK_INPUT(!options.actor.optim.is_muon(), recipe,
+                    ": actor.optim.optimizer is Muon, and the steps of the Tinker API are AdamW's; "
+                    "leave it out");
     TLT_CHECK_INPUT(model.adapter.empty(),
                     "--adapter and --train exclude each other: clients create adapters");
     model.model = cli::find_model(options.model.path);

@@ -13,23 +13,29 @@ namespace {
 
 constexpr const char* kClientKey = "tml-0123456789abcdef";
 
-std::string clients_folder() { return std::string(TLT_SOURCE_DIR) + "/.deps/clients"; }
+std::string clients_folder() { return TLT_SOURCE_DIR "/.deps/clients"; }
+
+std::string model_of_demo() { return TLT_SOURCE_DIR "/models/demo"; }
+std::string peer(const std::string& name) {
+  return std::string(TLT_SOURCE_DIR) + "/tests/peers/" + name;
+}
 
 // Options of all runs here: `tlt sft` and `tlt train` have them too.
-std::string recipe() {
-  return "[model]\npath = \"" + std::string(TLT_SOURCE_DIR) +
-         "/models/demo\"\nlora_alpha = 12\n[actor]\nppo_max_token_len_per_gpu = 400\n"
+std::string recipe(const std::string& model = model_of_demo(), int max_tokens = 400) {
+  return "[model]\npath = \"" + model +
+         "\"\nlora_alpha = 12\n[actor]\nppo_max_token_len_per_gpu = " + std::to_string(max_tokens) +
+         "\n"
          "[trainer]\nthreads = 1\ndefault_local_dir = \"" +
          scratch_folder() + "/served\"\n";
 }
 
 class TinkerServer {
  public:
-  TinkerServer()
+  explicit TinkerServer(const std::string& options = recipe(), const std::string& name = "demo")
       : log_(scratch_folder() + "/serve.log"),
-        program_({"serve", "--port", "0", "--kv-memory", "32MB", "--served-model-name", "demo",
+        program_({"serve", "--port", "0", "--kv-memory", "32MB", "--served-model-name", name,
                   "--api-key-file", scratch_file("key", kClientKey), "--train",
-                  scratch_file("recipe.toml", recipe())},
+                  scratch_file("recipe.toml", options)},
                  log_) {
     static const std::regex pattern("http://127.0.0.1:([0-9]+) has the Tinker API");
     for (int i = 0; i < 6000 && url_.empty(); ++i) {
@@ -43,11 +49,15 @@ class TinkerServer {
 
   // Runs tinker_client.py with these words; returns what it printed.
   std::string run_client(const std::string& words) const {
+    return run_python("'" + peer("tinker_client.py") + "' " + url_ + " " + words);
+  }
+  // Runs python3 with these words, and the packages of .deps/clients; returns what it printed.
+  std::string run_python(const std::string& words) const {
     const std::string log = scratch_folder() + "/client.log";
-    const std::string command = "TINKER_TELEMETRY=0 PYTHONPATH='" + clients_folder() +
-                                "' python3 '" + std::string(TLT_SOURCE_DIR) +
-                                "/tests/peers/tinker_client.py' " + url_ + " " + words + " >'" +
-                                log + "' 2>&1";
+    const std::string command = "TINKER_TELEMETRY=0 TINKER_BASE_URL=" + url_ +
+                                " TINKER_API_KEY=" + kClientKey + " HF_HUB_OFFLINE=1 HF_HOME='" +
+                                scratch_folder() + "/huggingface' PYTHONPATH='" + clients_folder() +
+                                "' python3 " + words + " >'" + log + "' 2>&1";
     EXPECT_EQ(std::system(command.c_str()), 0) << tests::read_text(log) << tests::read_text(log_);
     return tests::read_text(log);
   }
@@ -149,12 +159,22 @@ TEST_F(ServeTinkerTest, TheLoopOfTheDocumentationRuns) {
   std::string loop = page.substr(begin + 10, end - begin - 10);
   EXPECT_LE(std::ranges::count(loop, '\n'), 40);
   TinkerServer server;
-  const std::string log = scratch_folder() + "/loop.log";
-  const std::string command = "TINKER_TELEMETRY=0 TINKER_BASE_URL=" + server.url() +
-                              " TINKER_API_KEY=" + kClientKey + " PYTHONPATH='" + clients_folder() +
-                              "' python3 '" + scratch_file("loop.py", loop) + "' >'" + log +
-                              "' 2>&1";
-  EXPECT_EQ(std::system(command.c_str()), 0) << tests::read_text(log) << server.log();
+  server.run_python("'" + scratch_file("loop.py", loop) + "'");
+  EXPECT_EQ(server.end(), 0) << server.log();
+}
+
+// The recipes sl_loop and rl_loop, unmodified, with a model and data of the test.
+TEST_F(ServeTinkerTest, LoopsOfTheCookbook) {
+  if (!std::filesystem::exists(clients_folder() + "/tinker_cookbook"))
+    GTEST_SKIP() << "no tinker-cookbook in .deps/clients; type: setup/setup.sh --clients";
+  const std::string name = "Qwen/Qwen3-8B-Base", folder = scratch_folder() + "/cookbook",
+                    script = "'" + peer("cookbook_loops.py") + "' ";
+  const std::string prepare =
+      "python3 " + script + "prepare '" + folder + "' '" + model_of_demo() + "' >/dev/null";
+  ASSERT_EQ(std::system(prepare.c_str()), 0);
+  TinkerServer server(recipe(folder + "/" + name, /*max_tokens=*/4096), name);
+  const std::string printed = server.run_python(script + "run '" + folder + "' " + server.url());
+  EXPECT_NE(printed.find("\nok\n"), std::string::npos) << printed;
   EXPECT_EQ(server.end(), 0) << server.log();
 }
 
@@ -177,6 +197,11 @@ TEST(ServeTinkerFlagsTest, WrongRecipesAreOneSentence) {
                                                             "random_seed = 3"))})
                 .find("model.random_seed"),
             std::string::npos);
+  EXPECT_NE(
+      complaint_of({"--train", scratch_file("muon.toml", recipe() + "[actor.optim]\n"
+                                                                    "optimizer = \"Muon\"\n")})
+          .find("actor.optim.optimizer is Muon"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -141,9 +141,7 @@ void add_to_page(const CLI::App& flags, CommandPage& page) {
     if (option->get_positional()) {
       page.arguments.push_back({.names = {option->get_name(/*positional=*/true)},
                                 .help = description_of(*option),
-                                .choices = choices_of(*option),
-                                .is_required = option->get_required(),
-                                .is_many = option->get_expected_max() > 1});
+                                .choices = choices_of(*option)});
       continue;
     }
     FlagPage flag{.help = description_of(*option), .choices = choices_of(*option)};

@@ -22,8 +22,7 @@ struct FlagPage {
   std::vector<std::string> names = {};  // "-h", "--help"; of an argument its one word
   std::string value = {};               // placeholder of the value; empty: a flag without one
   std::string help = {};
-  std::vector<std::string> choices = {};      // empty: any value
-  bool is_required = false, is_many = false;  // of arguments
+  std::vector<std::string> choices = {};  // empty: any value
 };
 
 struct CommandPage {

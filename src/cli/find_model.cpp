@@ -69,7 +69,7 @@ std::string find_model(const std::string& name) {
   const auto policy = find_in_run(name, "policy");
   TLT_CHECK_INPUT(policy, name,
                   ": no model (config.json, checkpoints/ or policy/) in this folder; give a model "
-                  "folder or the folder of a run of tlt train or tlt sft");
+                  "folder or the folder of a run of tlt train, tlt sft or tlt dpo");
   log_info("{}: the run's policy{}, {}", name,
            policy->step >= 0 ? " at step " + std::to_string(policy->step) : "", policy->folder);
   return policy->folder;

@@ -4,7 +4,12 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
+
+#include "base/utf8.h"
 
 namespace tlt::cli {
 namespace {
@@ -58,46 +63,38 @@ Where models of the Hugging Face cache are.
 Selects the kernels: avx512bf16, avx512 or avx2.
 )";
 
-// Text of a paragraph: no character of it is a command of the formatter.
+// A character that is a command of the formatter, or looks like another sign in its output.
+std::string_view escape_of(char character) {
+  switch (character) {
+    case '\\':
+      return "\\e";
+    case '-':
+      return "\\-";
+    case '\'':
+      return "\\(aq";
+    case '`':
+      return "\\(ga";
+    case '^':
+      return "\\(ha";
+    case '~':
+      return "\\(ti";
+    default:
+      return "";
+  }
+}
+
+// Text of a paragraph: no character of it is a command of the formatter. REQUIRES: valid UTF-8.
 std::string escaped(std::string_view text) {
   std::string page;
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x80) {
-      switch (text[i]) {
-        case '\\':
-          page += "\\e";
-          break;
-        case '-':
-          page += "\\-";
-          break;
-        case '\'':
-          page += "\\(aq";
-          break;
-        case '`':
-          page += "\\(ga";
-          break;
-        case '^':
-          page += "\\(ha";
-          break;
-        case '~':
-          page += "\\(ti";
-          break;
-        case '.':
-          page += page.empty() ? "\\&." : ".";  // a dot at the beginning of a line is a command
-          break;
-        default:
-          page += text[i];
-      }
-      ++i;
-      continue;
-    }
-    const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2;
-    uint32_t code = byte & (0xff >> (length + 1));
-    for (size_t k = 1; k < length && i + k < text.size(); ++k)
-      code = code << 6 | (static_cast<unsigned char>(text[i + k]) & 0x3f);
-    page += fmt::format("\\[u{:04X}]", code);
-    i += length;
+  if (text.starts_with('.')) page = "\\&";  // a dot at the beginning of a line is a command
+  while (!text.empty()) {
+    const std::string_view character = text.substr(0, next_utf8(text).bytes);
+    const std::string_view escape = escape_of(character.front());
+    if (character.size() > 1)
+      page += fmt::format("\\[u{:04X}]", static_cast<uint32_t>(code_point(character)));
+    else
+      page += escape.empty() ? character : escape;
+    text.remove_prefix(character.size());
   }
   return page;
 }

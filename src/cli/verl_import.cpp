@@ -2,6 +2,7 @@
 #include "cli/verl_import.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -21,7 +22,6 @@ using Json = nlohmann::json;
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"actor.grad_clip", "actor.optim.clip_grad"},
     {"actor.optim.warmup_style", "actor.optim.lr_scheduler_type"},
-    {"speculative.train.optim.warmup_style", "speculative.train.optim.lr_scheduler_type"},
     {"model.enable_gradient_checkpointing", "actor.enable_gradient_checkpointing"},
     {"actor.megatron.use_distributed_optimizer", "actor.use_distributed_optimizer"},
     {"rollout.dtype", "model.dtype"},
@@ -38,8 +38,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
 
 // Why a key, or every key with this prefix, has no option. The first match counts.
 constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
-    {"critic", "there is no critic; advantages come from groups of responses"},
-    {"algorithm.lam", "there is no critic; advantages come from groups of responses"},
+    {"critic", "the critic is trained with the actor's options, but for its learning rate"},
     {"algorithm.pf_ppo", "not supported"},
     {"algorithm.rollout_correction.rollout_rs",
      "not needed: the rollout's logprobs are the trainer's"},
@@ -71,6 +70,7 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"rollout.agent", "not supported: responses have one turn"},
     {"actor.rollout_n", "use rollout.n"},
     {"ref.rollout_n", "use rollout.n"},
+    {"actor.optim.optimizer_impl", "the optimizers are tlt's own: actor.optim.optimizer"},
     {"actor.checkpoint", "a checkpoint always has model, optimizer and state"},
     {"actor.strategy", "weights are not sharded: each worker has its own"},
     {"actor.fsdp_config",
@@ -89,6 +89,7 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"trainer.default_hdfs_dir", "the run folder is local: trainer.default_local_dir"},
     {"trainer.rollout_data_dir", "rollouts are written to the run folder: trainer.dump_rollouts"},
     {"speculative.train.batch_size_per_gpu", "another size: speculative.train.step_tokens"},
+    {"speculative.train.optim.warmup_style", "it is always cosine"},
     {"ray", "there is no Ray"},
     {"trainer.ray", "there is no Ray"},
     {"hydra", "there is no Hydra"},
@@ -171,6 +172,11 @@ Json known_loggers(const Json& value) {
 }
 
 constexpr std::string_view kBypassMode = "algorithm.rollout_correction.bypass_mode";
+// FastRL's first strategy (depth, width, tokens to verify); its mab_configs has the further ones.
+constexpr std::array<std::string_view, 3> kFirstStrategy = {"speculative.eagle.spec_steps",
+                                                            "speculative.eagle.spec_topk",
+                                                            "speculative.eagle.spec_verify_tokens"};
+constexpr const char* kStrategies = "speculative.eagle.mab_configs";
 constexpr std::string_view kCustomReward = "custom_reward_function.";
 
 // The value at "a.b" of an object, created if missing.
@@ -188,9 +194,17 @@ Json converted(std::string_view name, const Json& value) {
   if (name == "model.dtype" && (value == "float16" || value == "half")) return "bfloat16";
   if (name == "data.train_files" || name == "data.val_files" || name == "model.path" ||
       name == "model.lora_adapter_path" || name == "trainer.default_local_dir" ||
-      name == "speculative.eagle.spec_model_path")
+      name == "speculative.eagle.spec_model_path" || name == "critic.model.path")
     return without_tilde(value);
   return value;
+}
+
+// As to_text() of an option writes it: a list with blanks.
+std::string option_text(const Json& value) {
+  if (!value.is_array()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string list;
+  for (const Json& item : value) list += (list.empty() ? "" : ", ") + option_text(item);
+  return "[" + list + "]";
 }
 
 // ---- the import
@@ -211,6 +225,7 @@ class Importer {
       if (!try_take(entry, /*is_last_time=*/false)) refused.push_back(&entry);
     for (const VerlEntry* entry : refused) try_take(*entry, /*is_last_time=*/true);
     if (has_overlong_buffer_) add_overlong_buffer();
+    if (has_first_strategy_) add_first_strategy();
     for (const OptionRef& ref : refs_)
       if (set_.contains(ref.name)) result_.options.push_back(ref.name);
     for (const VerlEntry& entry : entries)
@@ -238,7 +253,7 @@ class Importer {
     const OptionRef* ref = find(name_of(key));
     if (ref == nullptr) {
       std::string reason(reason_for(key));
-      if (run::is_dropped_value(key, entry.value.dump())) return true;
+      if (run::is_dropped_value(key, option_text(entry.value))) return true;
       if (reason.empty()) reason = run::dropped_option(key);
       leave_out(entry, reason.empty() ? "no such option" : reason);
       return true;
@@ -275,6 +290,11 @@ class Importer {
     if (key == "reward_model.overlong_buffer.penalty_factor" ||
         key == "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor")
       return try_read(entry.value, overlong_penalty_);
+    if (const auto* part = std::ranges::find(kFirstStrategy, key); part != kFirstStrategy.end()) {
+      has_first_strategy_ = true;
+      return try_read(entry.value,
+                      first_strategy_[static_cast<size_t>(part - kFirstStrategy.begin())]);
+    }
     if (key == kBypassMode) return entry.value.is_boolean();
     if (key == "algorithm.rollout_correction.loss_type") return try_loss_type(entry);
     if (key == "trainer.rollout_data_dir") set(*find("trainer.dump_rollouts"), true);
@@ -308,6 +328,15 @@ class Importer {
     }
     o.reward.functions.push_back("length");
     set_.insert("reward.functions");
+  }
+
+  void add_first_strategy() {
+    std::vector<std::string>& all = options_.speculative.eagle.mab_configs;
+    const auto& [steps, width, verify] = first_strategy_;
+    if (!set_.contains(kStrategies)) all.erase(all.begin());  // tlt's own first one
+    all.insert(all.begin(),
+               std::to_string(steps) + "_" + std::to_string(width) + "_" + std::to_string(verify));
+    set_.insert(kStrategies);
   }
 
   // Converts verl's custom reward function to a reward command.
@@ -397,6 +426,8 @@ class Importer {
   std::string custom_reward_;   // reward.command; empty: there is none
   bool has_overlong_buffer_ = false, has_bypass_ = false;
   double overlong_penalty_ = 1;
+  bool has_first_strategy_ = false;
+  std::array<int64_t, 3> first_strategy_ = {8, 4, 48};  // FastRL's defaults
   std::set<std::string> fixed_;  // options that later entries must not change
   std::map<const VerlEntry*, std::string> notes_;
   VerlImport result_;

@@ -19,7 +19,7 @@ namespace tlt::cli {
 
 struct VerlImport {
   std::vector<std::string> options;  // names of the options set, in the order of tlt options
-  std::vector<std::string> notes;  // "fastrl.yaml:12: critic.optim.lr = 1e-05: there is no critic"
+  std::vector<std::string> notes;  // "fastrl.yaml:12: rollout.name = vllm: the engine is tlt's own"
   int64_t unmapped = 0;            // keys with a value but without an option
 };
 

@@ -728,6 +728,7 @@ class World {
   int64_t trainings() const { return trainings_; }
   int64_t migrations() const { return migrations_; }
   int64_t handed_over() const { return handed_over_; }
+  int64_t migrated_complete() const { return migrated_complete_; }
   int64_t stops() const { return stops_; }
 
   void check_that_lost_workers_exit() {
@@ -789,10 +790,11 @@ class World {
       site.engine.clear();
       site.protocol->move(migration, out);
     } else if (!site.engine.empty() && random_.below(3 + 4 * static_cast<uint64_t>(i)) == 0) {
-      const int64_t group = *site.engine.begin();
-      site.engine.erase(group);
-      site.protocol->done(group, out);
-      if (group < groups_) site.complete.push_back(group);
+      const int64_t source = *site.engine.begin();  // a group, or the migration of several
+      site.engine.erase(source);
+      site.protocol->done(source, out);
+      for (const int64_t group : content_[source]) site.complete.push_back(group);
+      migrated_complete_ += source >= groups_ ? std::ssize(content_[source]) : 0;
     } else if (!site.protocol->step_done()) {
       exchange_finished(site, out);
     }
@@ -906,10 +908,11 @@ class World {
   std::set<int64_t> computed_;                    // groups whose gradients were computed
   bool dies_ = false;                             // workers do in this step
   int64_t takes_ = 0, recalls_ = 0, trainings_ = 0, migrations_ = 0, handed_over_ = 0;
+  int64_t migrated_complete_ = 0;
 };
 
 TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnce) {
-  int64_t trainings = 0, migrations = 0, handed_over = 0;
+  int64_t trainings = 0, migrations = 0, handed_over = 0, migrated_complete = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     World world(1 + static_cast<int>(seed % 5), seed);
     for (int64_t step = 1; step <= 4; ++step)
@@ -920,10 +923,12 @@ TEST(CoordinatorWalkTest, EveryGroupIsFinishedOnce) {
     trainings += world.trainings();
     migrations += world.migrations();
     handed_over += world.handed_over();
+    migrated_complete += world.migrated_complete();
   }
   EXPECT_GT(trainings, 50);
   EXPECT_GT(migrations, 50);
   EXPECT_GT(handed_over, 50);
+  EXPECT_GT(migrated_complete, 50);
 }
 
 TEST(CoordinatorWalkTest, AllWorkersLearnThatTheStepWasStopped) {

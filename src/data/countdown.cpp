@@ -246,4 +246,9 @@ std::string demonstrate(RandomStream& random, const CountdownProblem& problem,
   return Demonstrator(random, problem, options).run();
 }
 
+bool reaches_target(const CountdownProblem& problem, const std::string& response) {
+  // The search ends at its first hit, and gives up after a line with another result.
+  return response.find('=' + std::to_string(problem.target) + "</think>") != std::string::npos;
+}
+
 }  // namespace tlt::data

@@ -85,4 +85,7 @@ struct DemonstratorOptions {
 std::string demonstrate(RandomStream& random, const CountdownProblem& problem,
                         const DemonstratorOptions& options);
 
+// Whether the search of such a response found the target, so that its answer is right.
+bool reaches_target(const CountdownProblem& problem, const std::string& response);
+
 }  // namespace tlt::data

@@ -12,6 +12,10 @@ namespace {
 // Purposes of random counters, in the high bits of `sample`.
 constexpr uint32_t kProblemPurpose = 0xDA7A0001;
 constexpr uint32_t kDemonstrationPurpose = 0xDA7A0002;
+constexpr uint32_t kPreferencePurpose = 0xDA7A0003;
+
+// Demonstrations of a problem in which to look for a right and a wrong one.
+constexpr int kDemonstrationsPerPair = 32;
 
 struct Setting {
   std::string_view source, key, value;
@@ -102,6 +106,21 @@ CountdownSource::Demonstration CountdownSource::demonstration(int64_t index,
   made.problem = make_problem(random, problems);
   made.response = demonstrate(random, made.problem, demonstrator);
   return made;
+}
+
+std::optional<CountdownSource::Preference> CountdownSource::try_preference(int64_t index,
+                                                                           uint32_t attempt) const {
+  RandomStream random(
+      seed,
+      {.step = attempt, .prompt = static_cast<uint32_t>(index), .sample = kPreferencePurpose});
+  Preference made;
+  made.problem = make_problem(random, problems);
+  for (int i = 0; i < kDemonstrationsPerPair; ++i) {
+    std::string response = demonstrate(random, made.problem, demonstrator);
+    (reaches_target(made.problem, response) ? made.chosen : made.rejected) = std::move(response);
+    if (!made.chosen.empty() && !made.rejected.empty()) return made;
+  }
+  return std::nullopt;
 }
 
 }  // namespace tlt::data

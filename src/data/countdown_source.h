@@ -1,7 +1,7 @@
 // CountdownSource: generated problems of the embedded task, named like a file:
 //
 //   countdown:seed=1000,size=65536,four=0.1,top=12,heldout=false
-//   countdown:seed=1,insight=0.4,patience=1.0,tries=2,width=2   (the last four: demonstrations)
+//   countdown:seed=1,insight=0.4,patience=0.8,tries=2,width=2   (the last four: demonstrations)
 //
 // The problem at an index depends on the seed and the index only. Held-out problems (a sixteenth)
 // are the default for validation and are never used elsewhere.
@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,11 @@ struct CountdownSource {
     CountdownProblem problem;
     std::string response;
   };
+  // Two demonstrations of a problem: one finds the target, the other gives up.
+  struct Preference {
+    CountdownProblem problem;
+    std::string chosen, rejected;
+  };
 
   int64_t seed = 0;
   int64_t size = 65536;
@@ -41,6 +47,9 @@ struct CountdownSource {
 
   // Each attempt has another problem and response.
   Demonstration demonstration(int64_t index, uint32_t attempt) const;
+
+  // The same for a pair. nullopt: the demonstrations of this attempt are all right, or all wrong.
+  std::optional<Preference> try_preference(int64_t index, uint32_t attempt) const;
 };
 
 }  // namespace tlt::data

@@ -145,14 +145,19 @@ bool PromptRenderer::leaves_out_template(const nlohmann::ordered_json& row) cons
   return template_.has_value() || (prompt != nullptr && prompt->is_string());
 }
 
+std::vector<ChatTokens> PromptRenderer::training_rows(const nlohmann::ordered_json& row,
+                                                      Json messages,
+                                                      const std::string& place) const {
+  chat_template::check_messages(messages, place);
+  const chat_template::ChatTemplate& chat_template = require_chat_template(place);
+  return chat_tokens(chat_template, tokenizer_, chat_of(row, std::move(messages), place), place);
+}
+
 std::optional<std::vector<ChatTokens>> PromptRenderer::try_conversation(
     const nlohmann::ordered_json& row, const std::string& place) const {
   Json conversation(conversation_of(row, options_, place));
   if (conversation.is_null()) return std::nullopt;
-  chat_template::check_messages(conversation, place);
-  const chat_template::ChatTemplate& chat_template = require_chat_template(place);
-  return chat_tokens(chat_template, tokenizer_, chat_of(row, std::move(conversation), place),
-                     place);
+  return training_rows(row, std::move(conversation), place);
 }
 
 std::optional<std::vector<int32_t>> PromptRenderer::try_tokens(const std::string& text,

@@ -50,7 +50,11 @@ class PromptRenderer {
   // model folder has a chat template: rarely intended with a chat model.
   bool leaves_out_template(const nlohmann::ordered_json& row) const;
 
-  // The training rows of the conversation (chat_spans.h, row_fields.h); nullopt: the row has none.
+  // The training rows of a conversation (chat_spans.h) with the row's tools.
+  std::vector<ChatTokens> training_rows(const nlohmann::ordered_json& row,
+                                        nlohmann::ordered_json messages,
+                                        const std::string& place) const;
+  // Those of the row's conversation (row_fields.h); nullopt: it has none.
   std::optional<std::vector<ChatTokens>> try_conversation(const nlohmann::ordered_json& row,
                                                           const std::string& place) const;
 

@@ -97,7 +97,12 @@ Json conversation_of(const Json& row, const DataOptions& options, const std::str
   if (!response.empty() || field.empty()) return messages;
   const Json& conversation = *find_field(row, field);
   if (!conversation.is_array()) return conversation;  // check_messages() reports what it is
-  for (const Json& item : conversation) messages.push_back(as_message(item, place));
+  return as_messages(conversation, place);
+}
+
+Json as_messages(const Json& list, const std::string& place) {
+  Json messages = Json::array();
+  for (const Json& item : list) messages.push_back(as_message(item, place));
   return messages;
 }
 

@@ -38,6 +38,9 @@ std::string conversation_field(const nlohmann::ordered_json& row);
 nlohmann::ordered_json conversation_of(const nlohmann::ordered_json& row,
                                        const DataOptions& options, const std::string& place);
 
+// ShareGPT's messages, {from, value}, as {role, content}; others are unchanged. InputError: neither.
+nlohmann::ordered_json as_messages(const nlohmann::ordered_json& list, const std::string& place);
+
 // Fields with the row's answer and its data source; empty: none.
 std::string answer_field(const nlohmann::ordered_json& row, const DataOptions& options);
 std::string source_field(const nlohmann::ordered_json& row, const DataOptions& options);

@@ -10,22 +10,14 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "data/data_options.h"
+#include "data/example_maker.h"
 #include "data/sources.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tlt::data {
-
-struct SftExample {
-  std::vector<int32_t> tokens;                     // prompt, then response
-  int64_t response_begin = 0;                      // of the first response in a conversation
-  std::vector<std::pair<int64_t, int64_t>> spans;  // [begin, end) of each response, in order
-  std::vector<float> weights;  // loss weight of each token; 0 outside of responses
-  int64_t row = 0;             // its index over all files, counted before any is left out
-};
 
 class SftDataset {
  public:

@@ -28,8 +28,6 @@ void WarmupOptions::check() const {
                   "'; use rollouts or responses");
   TLT_CHECK_INPUT(!init.empty(), where,
                   "init is empty; use target, random, or the folder of a drafter");
-  TLT_CHECK_INPUT(hidden_states_bytes >= 1, where, "hidden_states_bytes is ", hidden_states_bytes,
-                  "; give a number of bytes");
 }
 
 drafter::DraftNetworkPlan WarmupOptions::network_plan(uint64_t seed) const {

@@ -45,8 +45,6 @@ struct DraftTrainOptions {
       "Training-time-test passes: in each further one the draft model continues from its own "
       "states, as in drafting; 0: 7 of eagle3, 1 of eagle.");
     v(optim.lr, "optim.lr", Affects::kResults, "Learning rate.");
-    v(optim.lr_scheduler_type, "optim.lr_scheduler_type", Affects::kResults,
-      "Schedule of tlt draft after the warm-up: constant, cosine or linear.");
   }
   // Throws InputError if a value is invalid.
   void check() const;
@@ -64,7 +62,6 @@ struct WarmupOptions {
   std::string source = "rollouts";
   std::string init = "random";
   std::string hidden_states_dir;
-  int64_t hidden_states_bytes = int64_t{16} << 30;
   // Not options: the share of the prompts that are held out to measure the draft model, enough for
   // an acceptance length within a few percent, and the length of the chains that are drafted then.
   double val_share = 0.05;
@@ -84,8 +81,6 @@ struct WarmupOptions {
       "folder.");
     v(hidden_states_dir, "hidden_states_dir", Affects::kPlace,
       "Folder of the target's hidden states; empty: hidden_states in the run folder.");
-    v(hidden_states_bytes, "hidden_states_bytes", Affects::kResults,
-      "Largest size of that folder; prompts whose states do not fit are skipped.");
   }
   // Throws InputError if a value is invalid.
   void check() const;

@@ -34,9 +34,9 @@
 #include "drafter_training/draft_loss.h"
 #include "drafter_training/draft_options.h"
 #include "drafter_training/draft_sample.h"
-#include "train/adamw.h"
 #include "train/chunks.h"
 #include "train/gradient_sum.h"
+#include "train/optimizer.h"
 #include "train/packing.h"
 
 namespace tlt::drafter_training {
@@ -83,8 +83,8 @@ class DraftTrainer {
   // The loss weights that apply to this kind of draft model, for DraftSums::metrics.
   const DraftLossWeights& loss_weights() const { return loss_.weights(); }
 
-  train::AdamW& optimizer() { return optimizer_; }
-  const train::AdamW& optimizer() const { return optimizer_; }
+  train::Optimizer& optimizer() { return optimizer_; }
+  const train::Optimizer& optimizer() const { return optimizer_; }
 
  private:
   // A pack, ready for the network.
@@ -124,7 +124,7 @@ class DraftTrainer {
   cluster::Comm& comm_;
   const int64_t total_steps_;
   const int64_t passes_;
-  train::AdamW optimizer_;
+  train::Optimizer optimizer_;
   train::GradientSum sum_;
   model::Gradients gradients_;
   drafter::DraftTape tape_;

@@ -57,9 +57,13 @@ std::shared_ptr<HiddenSequence> HiddenCollector::add(uint32_t prompt_id, uint32_
   const bool is_new = !sequence;
   if (is_new && (!prompt || prompt->size() != position)) return nullptr;
   if (is_new) sequence = std::make_shared<HiddenSequence>(prompt);
-  TLT_CHECK(position == sequence->tokens(), "state ", position, " of prompt ", prompt_id,
-            ", sample ", sample, " after ", sequence->tokens(), " tokens");
-  sequence->response.append(hidden, tokens);
+  // A resumed response: its last page is offered again. Tokens are missing if the engine had them
+  // from another sequence.
+  const int64_t known = sequence->tokens() - position;
+  if (known < 0) sequence.reset();
+  if (known < 0 || known >= std::ssize(tokens)) return nullptr;
+  sequence->response.append(hidden.narrow(0, known, hidden.size(0) - known),
+                            tokens.subspan(static_cast<size_t>(known)));
   return is_new ? sequence : nullptr;
 }
 

@@ -83,7 +83,8 @@ class HiddenCollector final : public rollout::HiddenStateObserver {
     add(prompt_id, sample, position, hidden, tokens);
   }
   // The same; returns the sequence if it begins with these rows, else null. A response whose prompt
-  // was not offered from its first token on, or was forgotten, is ignored.
+  // was not offered from its first token on, or was forgotten, is ignored; so is the rest of one
+  // that has a gap.
   std::shared_ptr<HiddenSequence> add(uint32_t prompt_id, uint32_t sample, int32_t position,
                                       const at::Tensor& hidden, std::span<const int32_t> tokens);
 

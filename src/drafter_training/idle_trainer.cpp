@@ -260,7 +260,7 @@ PublishReport IdleTrainer::publish(cluster::Comm& comm) {
 // worker without training has weight 0, even if its values are not finite.
 IdleTrainer::Mean IdleTrainer::average(cluster::Comm& comm, double total_tokens) const {
   const double weight = static_cast<double>(unpublished_tokens_) / total_tokens;
-  const train::AdamW& optimizer = trainer_.optimizer();
+  const train::Optimizer& optimizer = trainer_.optimizer();
   Mean mean;
   for (const auto& [name, tensor] : optimizer.state()) {
     at::Tensor sum = weight > 0 ? tensor * weight : at::zeros_like(tensor);

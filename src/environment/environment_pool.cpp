@@ -9,13 +9,13 @@
 #include "base/check.h"
 #include "base/json_limits.h"
 #include "base/sentence.h"
+#include "reward/reward.h"
 
 namespace tlt::environment {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kMaxReward = 1e9;     // a larger one would spoil the advantages
 constexpr size_t kMaxMessages = 1000;  // of one answer
 constexpr size_t kMostShown = 200;     // bytes of a line in a message
 
@@ -51,7 +51,7 @@ std::string fault_of_messages(const Json& messages) {
 }
 
 bool is_reward(const Json& value) {
-  return value.is_number() && std::abs(value.get<double>()) <= kMaxReward;
+  return value.is_number() && std::abs(value.get<double>()) <= reward::kMaxScore;
 }
 
 // Reads the fields of an answer; its fault says which one is wrong.
@@ -94,7 +94,11 @@ EnvironmentPool::EnvironmentPool(const EnvironmentOptions& options,
           std::chrono::duration<double>(options.timeout_seconds))),
       programs_(static_cast<size_t>(options.processes)) {}
 
-EnvironmentPool::~EnvironmentPool() = default;
+// Together: the time that a program has to exit does not add up.
+EnvironmentPool::~EnvironmentPool() {
+  for (Program& program : programs_)
+    if (program.child) program.child->close_input();
+}
 
 void EnvironmentPool::check(const Json& row) {
   const int64_t episode = open(row, /*seed=*/0);
@@ -164,19 +168,11 @@ std::vector<EnvironmentAnswer> EnvironmentPool::poll() {
   return std::exchange(answers_, {});
 }
 
-void EnvironmentPool::wait(double seconds) {
+bool EnvironmentPool::wait(double seconds) {
   std::vector<sandbox::ChildProcess*> children;
   for (Program& program : programs_)
     if (program.child) children.push_back(program.child.get());
-  sandbox::ChildProcess::wait_for_any(children, seconds);
-}
-
-int64_t EnvironmentPool::unanswered() const {
-  int64_t calls = 0;
-  for (const Program& program : programs_)
-    calls += std::ranges::count_if(program.calls,
-                                   [](const auto& call) { return call.second.episode != kClosed; });
-  return calls;
+  return sandbox::ChildProcess::wait_for_any(children, seconds);
 }
 
 void EnvironmentPool::read(Program& program) {
@@ -186,7 +182,7 @@ void EnvironmentPool::read(Program& program) {
     if (!try_take(program, line)) return;
   if (outcome == sandbox::ChildProcess::Outcome::kTooLong) {
     end(program,
-        check_internal::concat("wrote a line of more than ", sandbox::kMaxAnswerBytes, " bytes"));
+        check_internal::concat("wrote a line of more than ", sandbox::kMaxLineBytes, " bytes"));
   } else if (outcome == sandbox::ChildProcess::Outcome::kEnded) {
     end(program, program.child->end());
   }

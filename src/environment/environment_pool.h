@@ -77,10 +77,8 @@ class EnvironmentPool {
 
   // What the programs have answered since the last call, in the order of their answers.
   std::vector<EnvironmentAnswer> poll();
-  // Waits until a program writes something, at most so long.
-  void wait(double seconds);
-
-  int64_t unanswered() const;
+  // Waits until a program writes something, at most so long; false: none has.
+  bool wait(double seconds);
 
  private:
   using Json = nlohmann::ordered_json;

@@ -138,7 +138,7 @@ std::string CommandReward::what_happened(sandbox::ChildProcess& child,
       return check_internal::concat("gave no score within ", answer_seconds_, " seconds");
     case sandbox::ChildProcess::Outcome::kTooLong:
       return check_internal::concat("wrote more than one line, or one of more than ",
-                                    sandbox::kMaxAnswerBytes, " bytes, for one response");
+                                    sandbox::kMaxLineBytes, " bytes, for one response");
     case sandbox::ChildProcess::Outcome::kAnswered:
     case sandbox::ChildProcess::Outcome::kRefused:  // there is no watch
       break;

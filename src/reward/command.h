@@ -29,9 +29,6 @@
 
 namespace tlt::reward {
 
-// A larger score is an error of the program: it would spoil the advantages.
-inline constexpr double kMaxScore = 1e9;
-
 class CommandReward : public Reward {
  public:
   // `command` is for the shell. It has 90 % of `timeout_seconds` for an answer, so that this class,

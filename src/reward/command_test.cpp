@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "reward/reward_pool.h"
+#include "tests/support/environment.h"
 #include "tests/support/test_folder.h"
 
 namespace tlt::reward {
@@ -274,12 +275,10 @@ TEST(CommandRewardTest, StartedProgramIsKept) {
 
 // ---- tools/verl_reward.py
 
-bool has_python() { return std::system("python3 -c '' >/dev/null 2>&1") == 0; }
-
 class VerlRewardTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!has_python()) GTEST_SKIP() << "no python3";
+    if (!tests::has_python()) GTEST_SKIP() << "no python3";
   }
 
   // A program of tools/, with a user's file.

@@ -78,10 +78,6 @@ void RewardOptions::check() const {
                   " reward.functions; give one for each, or none");
   TLT_CHECK_INPUT(std::ranges::all_of(weights, [](double weight) { return std::isfinite(weight); }),
                   "reward.weights has a number that is not finite; give finite numbers");
-  TLT_CHECK_INPUT(
-      code.memory_megabytes >= kMinCodeMegabytes && code.memory_megabytes <= kMaxCodeMegabytes,
-      "reward.code.memory_megabytes is ", code.memory_megabytes, "; use ", kMinCodeMegabytes,
-      " to ", kMaxCodeMegabytes);
   check_used(*this, "regex", !regex.empty());
   check_used(*this, "command", !command.empty());
   check_used(*this, "http", !http.empty());

@@ -27,8 +27,6 @@ namespace tlt::reward {
 
 inline constexpr double kMaxTimeoutSeconds = 86'400;
 inline constexpr int64_t kMaxThreads = 256;
-inline constexpr int64_t kMinCodeMegabytes = 64;
-inline constexpr int64_t kMaxCodeMegabytes = 1 << 20;
 
 struct OverlongOptions {
   int64_t len = 256;
@@ -45,12 +43,9 @@ struct CodeOptions {
   // Not an option: CPU time of one test; 0: four tenths of reward.timeout_seconds, so that one that
   // hangs leaves time for others.
   double test_seconds = 0;
+  // Not an option: address space of each process. Contest problems allow 256 MB; the interpreter and
+  // its libraries take the rest.
   int64_t memory_megabytes = 512;
-
-  void visit(auto& v) {
-    v(memory_megabytes, "memory_megabytes", Affects::kResults,
-      "Address space of each process that the reward code runs.");
-  }
 };
 
 struct JudgeOptions {
@@ -102,7 +97,6 @@ struct RewardOptions {
       "URLs of the reward http: servers that answer as OpenRLHF's --remote_rm_url "
       "(docs/rewards.md).");
     v.group("judge", judge);
-    v.group("code", code);
     v.group("overlong_buffer", overlong_buffer);
     v(timeout_seconds, "timeout_seconds", Affects::kResults,
       "Time limit of one sample's reward, which then scores 0; of the reward code in CPU time, of "
@@ -113,6 +107,10 @@ struct RewardOptions {
   // Throws InputError for an unknown function or method, or a number out of range.
   void check() const;
 };
+
+// A larger score, or reward of a turn, of a user's program is an error of the program: it would
+// spoil the advantages.
+inline constexpr double kMaxScore = 1e9;
 
 // What a multi-turn environment says about an episode (environment/environment_pool.h).
 struct EpisodeOutcome {

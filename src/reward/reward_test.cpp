@@ -26,10 +26,10 @@ TEST(RewardOptionsTest, EveryOptionIsListedOnce) {
   const std::vector<OptionRef> refs = collect_options(options);
   std::vector<std::string> names;
   for (const OptionRef& ref : refs) names.push_back(ref.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"functions", "weights", "regex", "format", "command",
-                                             "http", "judge.base_url", "judge.model",
-                                             "judge.prompt", "code.memory_megabytes",
-                                             "overlong_buffer.len", "timeout_seconds", "threads"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"functions", "weights", "regex", "format", "command", "http",
+                                      "judge.base_url", "judge.model", "judge.prompt",
+                                      "overlong_buffer.len", "timeout_seconds", "threads"}));
   apply_override(refs, "functions=[\"gsm8k\", \"exact\"]");
   apply_override(refs, "weights=[1.0, 0.5]");
   EXPECT_EQ(make_reward(options)->name(), "gsm8k+exact");
@@ -48,7 +48,6 @@ TEST(RewardOptionsTest, InvalidOptionsAreInputErrors) {
       },
       [](O& o) { o.weights = {NAN}; },
       [](O& o) { o.functions = {"math_lax"}; },
-      [](O& o) { o.code.memory_megabytes = 10; },
       [](O& o) { o.functions = {"regex"}; },
       [](O& o) { o.functions = {"regex"}, o.regex = "("; },
       [](O& o) { o.functions = {"format"}, o.format = "("; },

@@ -119,10 +119,32 @@ std::vector<double> group_advantages(const run::AlgorithmOptions& options,
 
 using TokenValues = std::vector<std::vector<double>>;  // [sample][response token]
 
-// Not discounted: the reward is of the whole response.
-std::vector<double> returns_of(std::vector<double> rewards) {
-  for (size_t t = rewards.size(); t-- > 1;) rewards[t - 1] += rewards[t];
+// The discounted future rewards of each token, minus `baseline`.
+std::vector<double> returns_of(std::vector<double> rewards, double gamma, double baseline = 0) {
+  for (size_t t = rewards.size(); t-- > 1;) rewards[t - 1] += gamma * rewards[t];
+  for (double& value : rewards) value -= baseline;
   return rewards;
+}
+
+// Before the whitening; sets the sample's returns.
+std::vector<double> gae_of(const run::AlgorithmOptions& options, std::span<const double> rewards,
+                           train::TrainSample& sample) {
+  TLT_CHECK(sample.values.size() == rewards.size(), "sample ", sample.id, " has ",
+            sample.values.size(), " values for ", rewards.size(), " tokens");
+  std::vector<double> advantages(rewards.size());
+  sample.returns.resize(rewards.size());
+  double next_value = 0, next_advantage = 0;  // of the next token that was sampled
+  for (size_t t = rewards.size(); t-- > 0;) {
+    const double value = sample.values[t];
+    if (sample.weight(static_cast<int64_t>(t)) > 0) {
+      next_advantage = rewards[t] + options.gamma * next_value - value +
+                       options.gamma * options.lam * next_advantage;
+      next_value = value;
+    }
+    advantages[t] = next_advantage;
+    sample.returns[t] = static_cast<float>(next_advantage + value);
+  }
+  return advantages;
 }
 
 // Tokens of weight 0 do not count.
@@ -146,24 +168,37 @@ void whiten(std::span<const train::TrainSample> samples, TokenValues& values) {
     for (double& value : tokens) value = (value - mean) * scale;
 }
 
+train::KlEstimate teacher_estimate(const train::DistillationOptions& options,
+                                   const train::TrainSample& sample, size_t token) {
+  return train::estimate_kl(train::parse_kl_type(options.loss_mode, "distillation.loss_mode"),
+                            sample.rollout_logprobs[token], sample.reference_logprobs[token]);
+}
+
 }  // namespace
 
 std::vector<double> add_advantages(const run::AlgorithmOptions& options,
                                    std::span<const double> scores, int64_t group_size,
-                                   std::span<train::TrainSample> samples) {
+                                   std::span<train::TrainSample> samples,
+                                   std::span<const double> baselines) {
   TLT_CHECK(
       scores.size() == samples.size() && group_size > 0 && std::ssize(samples) % group_size == 0,
       scores.size(), " scores of ", samples.size(), " samples in groups of ", group_size);
+  const auto size = static_cast<size_t>(group_size);
+  TLT_CHECK(baselines.size() == (options.has_greedy_baseline() ? samples.size() / size : 0),
+            baselines.size(), " baselines of ", samples.size(), " samples");
   std::vector<double> rewards;
   TokenValues values;
   for (size_t i = 0; i < samples.size(); ++i) {
     const std::vector<double> by_token = token_rewards(options, scores[i], samples[i]);
     // A response without tokens keeps its score, for the baseline of its group.
     rewards.push_back(by_token.empty() ? scores[i] : sum_of(by_token));
-    if (options.adv_estimator == "reinforce_plus_plus") values.push_back(returns_of(by_token));
+    if (options.adv_estimator == "reinforce_plus_plus")
+      values.push_back(returns_of(by_token, options.gamma));
+    if (options.has_greedy_baseline())
+      values.push_back(returns_of(by_token, /*gamma=*/1, baselines[i / size]));
+    if (options.has_critic()) values.push_back(gae_of(options, by_token, samples[i]));
   }
   const bool has_values = !values.empty();
-  const auto size = static_cast<size_t>(group_size);
   for (size_t first = 0; first < samples.size() && !has_values; first += size) {
     const std::vector<double> group = group_advantages(
         options, std::span(rewards).subspan(first, size), samples.subspan(first, size));
@@ -177,7 +212,8 @@ std::vector<double> add_advantages(const run::AlgorithmOptions& options,
     for (auto& tokens : values)
       for (double& value : tokens) value *= alpha;
   }
-  if (options.adv_estimator.starts_with("reinforce_plus_plus")) whiten(samples, values);
+  if (options.adv_estimator.starts_with("reinforce_plus_plus") || options.has_critic())
+    whiten(samples, values);
   for (size_t i = 0; i < samples.size(); ++i)
     samples[i].advantages.assign(values[i].begin(), values[i].end());
   return rewards;
@@ -191,21 +227,22 @@ void add_teacher(const train::DistillationOptions& options, std::span<train::Tra
     TLT_CHECK(
         sample.rollout_logprobs.size() == tokens && sample.reference_logprobs.size() == tokens,
         "sample ", sample.id, " has no teacher logprobs");
-    for (size_t t = 0; t < tokens; ++t)
+    for (size_t t = 0; t < tokens; ++t) {
+      const train::KlEstimate estimate = teacher_estimate(options, sample, t);
       sample.advantages[t] = static_cast<float>(
-          sample.advantages[t] - options.coef * train::estimate_kl(train::KlType::kK1,
-                                                                   sample.rollout_logprobs[t],
-                                                                   sample.reference_logprobs[t])
-                                                    .value);
+          sample.advantages[t] -
+          options.coef * (options.loss_mode == "k3" ? estimate.slope : estimate.value));
+    }
   }
 }
 
-double mean_teacher_kl(std::span<const train::TrainSample> samples) {
+double mean_teacher_kl(const train::DistillationOptions& options,
+                       std::span<const train::TrainSample> samples) {
   double sum = 0, tokens = 0;
   for (const train::TrainSample& sample : samples)
     for (size_t t = 0; t < sample.reference_logprobs.size(); ++t) {
       if (sample.weight(static_cast<int64_t>(t)) == 0) continue;  // not sampled
-      sum += static_cast<double>(sample.rollout_logprobs[t]) - sample.reference_logprobs[t];
+      sum += teacher_estimate(options, sample, t).value;
       ++tokens;
     }
   return tokens > 0 ? sum / tokens : 0;

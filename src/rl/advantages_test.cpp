@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/advantages.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -331,8 +332,9 @@ TEST(AdvantagesTest, UnknownValuesAreRefusedByName) {
     }
     return "";
   };
-  EXPECT_THAT(refusal(with("gae")),
-              HasSubstr("opo, gpg, max_rl, grpo_passk, pass_at_k, reinforce_plus_plus or "));
+  EXPECT_THAT(refusal(with("gea")),
+              HasSubstr("opo, gpg, max_rl, grpo_passk, pass_at_k, reinforce_plus_plus, "
+                        "reinforce_plus_plus_baseline, remax or gae"));
   run::AlgorithmOptions options;
   options.kl_penalty = "full";
   EXPECT_THAT(refusal(options), HasSubstr("algorithm.kl_penalty is 'full'"));
@@ -354,7 +356,8 @@ TEST(TeacherTest, DifferenceOfLogprobsIsAddedToTheAdvantages) {
   samples[1].rollout_logprobs = {-3};
   samples[1].reference_logprobs = {-3};
   samples[1].advantages = {-1};
-  EXPECT_DOUBLE_EQ(mean_teacher_kl(samples), (-0.5 + 2 + 0) / 3);
+  const train::DistillationOptions k1{.teacher = "t"};
+  EXPECT_DOUBLE_EQ(mean_teacher_kl(k1, samples), (-0.5 + 2 + 0) / 3);
   std::vector<train::TrainSample> mixed = samples, pure = samples, exact = samples, none = samples;
   add_teacher({.teacher = "t", .coef = 2}, mixed);
   EXPECT_EQ(mixed[0].advantages, (std::vector<float>{2, -3}));
@@ -367,7 +370,63 @@ TEST(TeacherTest, DifferenceOfLogprobsIsAddedToTheAdvantages) {
   add_teacher({}, none);
   EXPECT_EQ(none[0].advantages, samples[0].advantages);
   samples[0].weights = {0, 1};
-  EXPECT_DOUBLE_EQ(mean_teacher_kl(samples), (2.0 + 0) / 2) << "a token that was not sampled";
+  EXPECT_DOUBLE_EQ(mean_teacher_kl(k1, samples), (2.0 + 0) / 2) << "a token that was not sampled";
+}
+
+// By autograd: the policy gradient with the advantage is the gradient of the estimate as a loss.
+TEST(TeacherTest, AdvantageOfK3IsItsDerivativeOn300RandomTokens) {
+  at::manual_seed(3);
+  const train::DistillationOptions options{.teacher = "t", .loss_mode = "k3", .coef = 0.5};
+  const at::Tensor teacher = -at::rand({300}, at::kDouble) * 3;
+  at::Tensor student = teacher + at::randn({300}, at::kDouble);
+  student.requires_grad_(true);
+  const at::Tensor d = teacher - student, estimates = d.exp() - d - 1;
+  estimates.sum().backward();
+  train::TrainSample sample;
+  sample.advantages.assign(300, 0.25F);
+  for (int64_t t = 0; t < 300; ++t) {
+    sample.rollout_logprobs.push_back(student[t].item<float>());
+    sample.reference_logprobs.push_back(teacher[t].item<float>());
+  }
+  add_teacher(options, {&sample, 1});
+  int64_t limited = 0;
+  double mean = 0;
+  for (int64_t t = 0; t < 300; ++t) {
+    const double estimate = estimates[t].item<double>();
+    mean += std::min(estimate, 10.0) / 300;
+    if (estimate > 10 && ++limited > 0) continue;
+    EXPECT_NEAR(sample.advantages[static_cast<size_t>(t)],
+                0.25 - 0.5 * student.grad()[t].item<double>(), 1e-5);
+  }
+  EXPECT_LT(limited, 30);
+  EXPECT_NEAR(mean_teacher_kl(options, {&sample, 1}), mean, 1e-5);
+}
+
+// Over the student's own samples, so exactly: those of each token by its probability.
+TEST(TeacherTest, ExpectedGradientsAreThoseOfTheDivergences) {
+  at::manual_seed(4);
+  for (const char* mode : {"k1", "k3"}) {
+    at::Tensor logits = at::randn({7}, at::kDouble);
+    logits.requires_grad_(true);
+    const at::Tensor log_q = at::randn({7}, at::kDouble).log_softmax(0),
+                     log_p = logits.log_softmax(0);
+    train::TrainSample sample;
+    sample.advantages.assign(7, 0.0F);
+    for (int64_t v = 0; v < 7; ++v) {
+      sample.rollout_logprobs.push_back(log_p[v].item<float>());
+      sample.reference_logprobs.push_back(log_q[v].item<float>());
+    }
+    add_teacher({.teacher = "t", .loss_mode = mode}, {&sample, 1});
+    const at::Tensor advantages = at::tensor(sample.advantages).to(at::kDouble);
+    (-log_p.exp().detach() * advantages * log_p).sum().backward();
+    const at::Tensor got = logits.grad().clone();
+    logits.mutable_grad().zero_();
+    const at::Tensor again = logits.log_softmax(0);
+    const at::Tensor divergence = std::string(mode) == "k1" ? (again.exp() * (again - log_q)).sum()
+                                                            : (log_q.exp() * (log_q - again)).sum();
+    divergence.backward();
+    EXPECT_LT((got - logits.grad()).abs().max().item<double>(), 1e-5) << mode;
+  }
 }
 
 // Tokens that an environment gave: weight 0.
@@ -389,6 +448,161 @@ TEST(AdvantagesTest, ObservedTokensDoNotCount) {
   }
   step.samples[0].reference_logprobs[0] = -9;
   EXPECT_EQ(add_advantages(options, step.scores, 2, step.samples)[0], 1);
+}
+
+// ---- verl's formulas over arrays padded to the longest response
+
+// A step in that form: [response][token], 0 after the end of a response.
+struct PaddedStep {
+  size_t tokens = 0;  // columns
+  std::vector<std::vector<double>> rewards, mask, values;
+};
+
+PaddedStep padded(const run::AlgorithmOptions& options, const Step& step) {
+  PaddedStep all;
+  for (const train::TrainSample& sample : step.samples)
+    all.tokens = std::max(all.tokens, static_cast<size_t>(sample.response_size()));
+  for (size_t i = 0; i < step.samples.size(); ++i) {
+    const train::TrainSample& sample = step.samples[i];
+    const auto length = static_cast<size_t>(sample.response_size());
+    for (auto* rows : {&all.rewards, &all.mask, &all.values}) rows->emplace_back(all.tokens);
+    for (size_t t = 0; t < length; ++t) {
+      all.mask[i][t] = sample.weight(static_cast<int64_t>(t));
+      if (!sample.values.empty()) all.values[i][t] = sample.values[t];
+      if (options.use_kl_in_reward)
+        all.rewards[i][t] -= options.kl_ctrl.kl_coef * all.mask[i][t] *
+                             (double{sample.rollout_logprobs[t]} - sample.reference_logprobs[t]);
+    }
+    all.rewards[i][length - 1] += step.scores[i];
+  }
+  return all;
+}
+
+// compute_gae_advantage_return, then masked_whiten; returns (advantages, returns).
+std::pair<std::vector<std::vector<double>>, std::vector<std::vector<double>>> plain_gae(
+    const run::AlgorithmOptions& options, const PaddedStep& step) {
+  std::vector<std::vector<double>> advantages = step.rewards, returns = step.rewards;
+  double count = 0, mean = 0, variance = 0;
+  for (size_t i = 0; i < step.rewards.size(); ++i) {
+    double next_value = 0, last = 0;
+    for (size_t t = step.tokens; t-- > 0;) {
+      const double m = step.mask[i][t], value = step.values[i][t];
+      const double delta = step.rewards[i][t] + options.gamma * next_value - value;
+      const double now = delta + options.gamma * options.lam * last;
+      next_value = value * m + (1 - m) * next_value;
+      last = now * m + (1 - m) * last;
+      advantages[i][t] = last;
+      returns[i][t] = last + value;
+      count += m;
+      mean += m * last;
+    }
+  }
+  mean /= count;
+  for (size_t i = 0; i < step.rewards.size(); ++i)
+    for (size_t t = 0; t < step.tokens; ++t)
+      variance += step.mask[i][t] * std::pow(advantages[i][t] - mean, 2) / (count - 1);
+  for (auto& row : advantages)
+    for (double& value : row) value = (value - mean) / std::sqrt(variance + 1e-8);
+  return {advantages, returns};
+}
+
+// compute_remax_outcome_advantage: the rewards from each token on, minus the baseline.
+std::vector<std::vector<double>> plain_remax(const PaddedStep& step,
+                                             const std::vector<double>& baselines, size_t n) {
+  std::vector<std::vector<double>> advantages = step.rewards;
+  for (size_t i = 0; i < step.rewards.size(); ++i)
+    for (size_t t = 0; t < step.tokens; ++t) {
+      double sum = 0;
+      for (size_t later = t; later < step.tokens; ++later)
+        sum += step.rewards[i][later] * step.mask[i][later];
+      advantages[i][t] = sum - baselines[i / n] * step.mask[i][t];
+    }
+  return advantages;
+}
+
+// Responses of 1 to 9 tokens, some with tokens that were not sampled; the last one always was.
+Step random_step(RandomStream& random, size_t responses, bool has_observed) {
+  Step step;
+  for (size_t i = 0; i < responses; ++i) {
+    step.scores.push_back(random.below(2) == 0 ? static_cast<double>(random.below(2))
+                                               : 3 * random.normal());
+    train::TrainSample& sample = step.samples.emplace_back();
+    sample.response_begin = 1;
+    sample.tokens.resize(2 + random.below(9));
+    for (int64_t left = sample.response_size(); left > 0; --left) {
+      sample.rollout_logprobs.push_back(static_cast<float>(-random.uniform()));
+      sample.reference_logprobs.push_back(static_cast<float>(-random.uniform()));
+      sample.values.push_back(static_cast<float>(random.normal()));
+      if (has_observed) sample.weights.push_back(left > 1 && random.below(3) == 0 ? 0.0F : 1.0F);
+    }
+  }
+  return step;
+}
+
+TEST(AdvantagesTest, RandomStepsOfGaeMatchTheReference) {
+  RandomStream random(21, {});
+  for (int round = 0; round < 300; ++round) {
+    const size_t n = 1 + random.below(3), groups = 2 + random.below(4);
+    Step step = random_step(random, n * groups, round % 2 == 0);
+    run::AlgorithmOptions options = with("gae");
+    options.gamma = round % 3 == 0 ? 1 : random.uniform();
+    options.lam = round % 5 == 0 ? 1 : random.uniform();
+    options.use_kl_in_reward = round % 4 == 0;
+    options.kl_ctrl.kl_coef = 0.3;
+    const auto [advantages, returns] = plain_gae(options, padded(options, step));
+    add_advantages(options, step.scores, static_cast<int64_t>(n), step.samples);
+    for (size_t i = 0; i < step.samples.size(); ++i) {
+      const train::TrainSample& sample = step.samples[i];
+      ASSERT_EQ(std::ssize(sample.returns), sample.response_size());
+      for (size_t t = 0; t < sample.returns.size(); ++t) {
+        if (sample.weight(static_cast<int64_t>(t)) == 0) continue;
+        ASSERT_NEAR(sample.advantages[t], advantages[i][t], 1e-5) << round << " " << i << " " << t;
+        ASSERT_NEAR(sample.returns[t], returns[i][t], 1e-5) << round << " " << i << " " << t;
+      }
+    }
+  }
+}
+
+TEST(AdvantagesTest, RandomStepsOfRemaxMatchTheReference) {
+  RandomStream random(22, {});
+  for (int round = 0; round < 300; ++round) {
+    const size_t n = 1 + random.below(3), groups = 1 + random.below(4);
+    Step step = random_step(random, n * groups, round % 2 == 0);
+    std::vector<double> baselines;
+    for (size_t i = 0; i < groups; ++i) baselines.push_back(2 * random.normal());
+    run::AlgorithmOptions options = with("remax");
+    options.use_kl_in_reward = round % 4 == 0;
+    options.kl_ctrl.kl_coef = 0.3;
+    const auto advantages = plain_remax(padded(options, step), baselines, n);
+    add_advantages(options, step.scores, static_cast<int64_t>(n), step.samples, baselines);
+    for (size_t i = 0; i < step.samples.size(); ++i) {
+      const train::TrainSample& sample = step.samples[i];
+      for (size_t t = 0; t < sample.advantages.size(); ++t)
+        if (sample.weight(static_cast<int64_t>(t)) > 0) {
+          ASSERT_NEAR(sample.advantages[t], advantages[i][t], 1e-5)
+              << round << " " << i << " " << t;
+        }
+    }
+  }
+}
+
+TEST(AdvantagesTest, ReturnsAreDiscountedWithGamma) {
+  Step step = step_of({1, 1}, {3, 3});
+  run::AlgorithmOptions options = with("reinforce_plus_plus");
+  options.gamma = 0.5;
+  add_advantages(options, step.scores, 2, step.samples);
+  // 1/4, 1/2, 1 of both responses: mean 7/12, variance 0.1166.
+  EXPECT_NEAR(step.samples[0].advantages[2], (1 - 7.0 / 12) / std::sqrt(0.116667), 1e-4);
+  EXPECT_NEAR(step.samples[1].advantages[0], (0.25 - 7.0 / 12) / std::sqrt(0.116667), 1e-4);
+}
+
+TEST(AdvantagesTest, BaselinesAndValuesMustBeThere) {
+  Step step = step_of({1, 1}, {3, 3});
+  const std::vector<double> one = {1}, two = {1, 1};
+  EXPECT_THROW(add_advantages(with("remax"), step.scores, 2, step.samples), Error);
+  EXPECT_THROW(add_advantages(with("remax"), step.scores, 2, step.samples, two), Error);
+  EXPECT_THROW(add_advantages(with("grpo"), step.scores, 2, step.samples, one), Error);
+  EXPECT_THROW(add_advantages(with("gae"), step.scores, 2, step.samples), Error);
 }
 
 }  // namespace

@@ -38,9 +38,10 @@ EarlyGradients::EarlyGradients(const run::RunOptions& options, train::Trainer& t
 
 std::string EarlyGradients::obstacle(const run::RunOptions& options) {
   const std::string& estimator = options.algorithm.adv_estimator;
+  if (options.distillation.is_remote()) return "distillation.teacher (a server)";
   if (!options.actor.early_gradients) return "actor.early_gradients=false";
   if (options.algorithm.filter_groups.enable) return "algorithm.filter_groups.enable";
-  if (estimator == "gpg" || estimator.starts_with("reinforce_plus_plus"))
+  if (estimator == "gpg" || estimator == "gae" || estimator.starts_with("reinforce_plus_plus"))
     return "algorithm.adv_estimator=" + estimator;
   if (options.actor.loss.policy_loss.uses_covariance())
     return "actor.policy_loss.loss_mode=" + options.actor.loss.policy_loss.loss_mode;
@@ -72,6 +73,10 @@ void EarlyGradients::begin(std::span<const int32_t> prompt,
                            std::span<const run::Rollout> rollouts) {
   TLT_CHECK(!has_work() && takes(rollouts.front().prompt));
   Group group;
+  if (options_.algorithm.has_greedy_baseline()) {
+    group.baselines = {rollouts.back().score};
+    rollouts = rollouts.first(rollouts.size() - 1);
+  }
   for (const run::Rollout& rollout : rollouts) {
     group.samples.push_back(make_sample(prompt, rollout));
     group.scores.push_back(rollout.score);
@@ -103,7 +108,8 @@ void EarlyGradients::set_advantages() {
     }
     scored.logprobs = std::move(logprobs);
   }
-  add_advantages(options_.algorithm, group.scores, options_.rollout.n, group.samples);
+  add_advantages(options_.algorithm, group.scores, options_.rollout.n, group.samples,
+                 group.baselines);
   add_teacher(options_.distillation, group.samples);
   group.has_advantages = true;
 }

@@ -52,7 +52,7 @@ class EarlyGradients {
   std::vector<std::vector<float>> reference_of(std::span<const train::TrainSample> samples) const;
   // Whether gradients of this prompt of the step may be computed early.
   bool takes(uint32_t prompt) const { return prompt < prompts_; }
-  // All samples of such a prompt, scored, in order. REQUIRES: !has_work(); no other worker computes
+  // All responses to such a prompt, scored, in order; with ReMax the last is the greedy one. REQUIRES: !has_work(); no other worker computes
   // this group.
   void begin(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts);
   bool has_work() const { return group_.has_value(); }
@@ -65,7 +65,7 @@ class EarlyGradients {
  private:
   struct Group {
     std::vector<train::TrainSample> samples;
-    std::vector<double> scores;
+    std::vector<double> scores, baselines;
     bool has_advantages = false;
   };
   struct Scored {

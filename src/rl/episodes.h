@@ -3,8 +3,9 @@
 // A response has the tokens of all turns: those of the model as they were sampled, and between them
 // the observed ones (Response::observed), which no loss counts. A turn begins as a response that
 // the engine resumes after these tokens. So the token at a position depends on the same uniform
-// whatever the scheduling, and other sequences decode while the environment thinks. The engine
-// computes the KV entries of the tokens before a turn again.
+// whatever the scheduling, and other sequences decode while the environment thinks. Meanwhile the
+// prefix cache of the engine keeps the pages of the tokens so far, until others need the memory:
+// then they are computed again.
 //
 //   reset -> opening -> turn -> step -> observation -> turn -> … -> finished
 //
@@ -65,7 +66,8 @@ class Episodes {
   // Episodes that the engine does not have, because the environment has not answered for them or
   // for others that begin together with them.
   int64_t waiting() const { return waiting_; }
-  void wait(double seconds) { pool_.wait(seconds); }
+  // As EnvironmentPool::wait().
+  bool wait(double seconds) { return pool_.wait(seconds); }
 
   // Drops all unfinished episodes. REQUIRES: the engine has none of them.
   void drop_all();

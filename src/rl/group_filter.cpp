@@ -67,9 +67,10 @@ void Generated::count(std::span<const run::Rollout> group) {
   }
 }
 
-StepGroups::StepGroups(const GroupFilter* filter, int64_t wanted, int64_t samples)
-    : filter_(filter), wanted_(wanted), samples_(samples) {
-  TLT_CHECK(wanted > 0 && samples > 0, wanted, " groups of ", samples);
+StepGroups::StepGroups(const GroupFilter* filter, int64_t wanted, int64_t samples,
+                       bool has_baseline)
+    : filter_(filter), wanted_(wanted), samples_(samples), has_baseline_(has_baseline) {
+  TLT_CHECK(wanted > 0 && samples > (has_baseline ? 1 : 0), wanted, " groups of ", samples);
 }
 
 void StepGroups::add(std::vector<data::Prompt> prompts, std::vector<run::Rollout> rollouts) {
@@ -88,7 +89,8 @@ void StepGroups::add(std::vector<data::Prompt> prompts, std::vector<run::Rollout
       for (run::Rollout& rollout : group) {
         TLT_CHECK(rollout.prompt == i, "a rollout of prompt ", rollout.prompt, " in group ", i);
         rollout.prompt = static_cast<uint32_t>(prompts_.size());
-        rollouts_.push_back(std::move(rollout));
+        (has_baseline_ && &rollout == &group.back() ? baselines_ : rollouts_)
+            .push_back(std::move(rollout));
       }
       prompts_.push_back(std::move(prompts[i]));
     }

@@ -6,6 +6,9 @@
 // are the same for any number of workers. Surplus groups of the last generation batch are dropped,
 // as in verl.
 //
+// With ReMax the last sample of a group is its greedy response: it counts as one of the group, and
+// StepGroups keeps it apart from the rollouts to train on.
+//
 // Not here   the rollouts (rollout_phase.h); how many generation batches are allowed (rl_loop.cpp).
 // Threading  engine thread only.
 //
@@ -61,7 +64,8 @@ struct Generated {
 class StepGroups {
  public:
   // Collects `wanted` groups of `samples` samples each. `filter`: null keeps all.
-  StepGroups(const GroupFilter* filter, int64_t wanted, int64_t samples);
+  // `has_baseline`: the last of them is the greedy response.
+  StepGroups(const GroupFilter* filter, int64_t wanted, int64_t samples, bool has_baseline = false);
 
   // Adds a generation batch: rollouts ordered by prompt and sample, whose `prompt` is an index into
   // `prompts`. REQUIRES: complete groups.
@@ -73,13 +77,16 @@ class StepGroups {
   // The groups to train on; a rollout's `prompt` is an index into prompts().
   const std::vector<data::Prompt>& prompts() const { return prompts_; }
   const std::vector<run::Rollout>& rollouts() const { return rollouts_; }
+  // The greedy responses, one a group; empty without has_baseline.
+  const std::vector<run::Rollout>& baselines() const { return baselines_; }
   const Generated& generated() const { return generated_; }
 
  private:
   const GroupFilter* const filter_;
   const int64_t wanted_, samples_;
+  const bool has_baseline_;
   std::vector<data::Prompt> prompts_;
-  std::vector<run::Rollout> rollouts_;
+  std::vector<run::Rollout> rollouts_, baselines_;
   Generated generated_;
 };
 

@@ -154,6 +154,30 @@ TEST(StepGroupsTest, WithoutAFilterKeepsAllInOrder) {
   EXPECT_EQ(groups.generated().filtered, 0);
 }
 
+// ReMax: the last of a group is kept apart, and counts in filter and statistics.
+TEST(StepGroupsTest, GreedyResponsesAreNotTrainedOn) {
+  const GroupFilter filter({.enable = true}, {});
+  StepGroups groups(&filter, 2, 3, /*has_baseline=*/true);
+  std::vector<data::Prompt> prompts(3);
+  for (uint32_t i = 0; i < 3; ++i) prompts[i].id = 5 + i;
+  groups.add(prompts, {make(0, 0, 1), make(0, 1, 1), make(0, 2, 0),  // differs from the greedy one
+                       make(1, 0, 0), make(1, 1, 0), make(1, 2, 0),  // no advantage
+                       make(2, 0, 1), make(2, 1, 0), make(2, 2, 0)});
+  ASSERT_TRUE(groups.is_full());
+  ASSERT_EQ(groups.rollouts().size(), 4U);
+  ASSERT_EQ(groups.baselines().size(), 2U);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(groups.rollouts()[i].prompt, i / 2);
+    EXPECT_EQ(groups.rollouts()[i].response.sample, i % 2);
+  }
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(groups.baselines()[i].prompt, i);
+    EXPECT_EQ(groups.baselines()[i].response.sample, 2U);
+  }
+  EXPECT_EQ(groups.generated().responses, 9);
+  EXPECT_EQ(groups.generated().filtered, 1);
+}
+
 TEST(StepGroupsTest, RefusesIncompleteGroups) {
   StepGroups groups(nullptr, 1, 2);
   EXPECT_THROW(groups.add(std::vector<data::Prompt>(1), {make(0, 0, 1)}), Error);

@@ -33,6 +33,7 @@ std::vector<double> scores_of(std::span<const run::Rollout> rollouts) {
 
 std::unique_ptr<model::PolicyModel> make_reference(const run::RunOptions& options,
                                                    const run::RunContext& context) {
+  if (options.distillation.is_remote()) return nullptr;
   if (options.distillation.is_estimate()) return run::make_teacher(options, context);
   if (!options.actor.loss.use_kl_loss && !options.algorithm.use_kl_in_reward) return nullptr;
   return run::make_policy(options, context.device, *context.comm);
@@ -43,16 +44,15 @@ std::optional<GroupFilter> make_filter(const run::RunOptions& options) {
   return GroupFilter(options.algorithm.filter_groups, options.reward);
 }
 
-// Throws Error, which ends the run, if no rollout has a score.
-void check_scored(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts,
-                  int64_t step) {
-  if (std::ranges::any_of(rollouts, [](const run::Rollout& r) { return r.fault.empty(); })) return;
-  const run::Rollout& first = rollouts.front();
-  throw Error(fmt::format(
-      "none of the {} responses after step {} has a score, so there is nothing to train on ({}, "
-      "sample {}: {}); repair the reward and start again with the same command: it resumes from "
-      "the last checkpoint",
-      rollouts.size(), step, prompts[first.prompt].place, first.response.sample, first.fault));
+std::unique_ptr<RemoteTeacher> make_remote_teacher(const run::RunOptions& options,
+                                                   const run::RunContext& context) {
+  if (!options.distillation.is_remote()) return nullptr;
+  // Before the others' patience with this worker ends.
+  constexpr double kShare = 0.5;
+  auto teacher = std::make_unique<RemoteTeacher>(options.distillation.teacher,
+                                                 kShare * options.trainer.timeout_seconds);
+  teacher->start(context.tokenizer);
+  return teacher;
 }
 
 }  // namespace
@@ -67,6 +67,7 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
       total_steps_(run::count_data_steps(options_, sampler_, prompts_.left_out())),
       filter_(make_filter(options_)),
       reference_(make_reference(options_, context_)),
+      remote_teacher_(make_remote_teacher(options_, context_)),
       teacher_(options_.distillation.is_exact() ? run::make_teacher(options_, context_) : nullptr),
       rollouts_(options_, launch, context_, prompts_, reward_),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm,
@@ -74,6 +75,10 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
                 .temperature = options_.rollout.sampling.rule().logprob_temperature(),
                 .adapter = context_.adapter.get(),
                 .teacher = teacher_.get()}),
+      critic_(options_.algorithm.has_critic()
+                  ? std::make_unique<Critic>(options_, context_, total_steps_,
+                                             [this] { return rollouts_.is_interrupted(); })
+                  : nullptr),
       policy_files_(context_, options_.model.path),
       run_("train", options_, context_, policy_files_.describe_adapter()) {
   if (prompts_.leaves_out_template() && context_.is_first())
@@ -90,7 +95,8 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
   run_.start(total_steps_);
   const std::string& folder = run_.folder().path();
   unfinished_.emplace(options_, context_, folder);
-  trainer_.set_should_stop([this] { return rollouts_.is_interrupted(); });
+  // The critic is updated first: once it has changed, the policy's update is not given up.
+  if (!critic_) trainer_.set_should_stop([this] { return rollouts_.is_interrupted(); });
   if (context_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
   timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", context_.comm->rank());
   rollouts_.set_timeline(timeline_.get());
@@ -111,7 +117,7 @@ int RlLoop::run() {
     validate(report);
     run_.report(report.metrics());
   }
-  while (run_.has_next_step()) run_step();
+  while (run_.has_next_step() && teacher_fault_.empty()) run_step();
   if (unfinished_->has_rollouts()) unfinished_->save();
   if (run_.has_new_steps() && context_.is_first())
     rollouts_.write_drafter(run_.folder().path() + "/drafter");
@@ -119,6 +125,7 @@ int RlLoop::run() {
   timeline_->flush();
   context_.comm->barrier("timeline");  // the report reads what all workers wrote
   rollouts_.disconnect();
+  if (!teacher_fault_.empty()) throw Error(teacher_fault_);
   const int exit_code = run_.end();
   if (run_.is_complete() && context_.is_first()) summarize_run();
   return exit_code;
@@ -129,22 +136,21 @@ void RlLoop::run_step() {
   const std::optional<StepGroups> groups = roll_out(report);
   if (!groups) return;
   std::vector<train::TrainSample> samples = make_samples(*groups, report);
-  if (context_.anyone_interrupted()) return;  // the reference's logprobs may be missing
-  const std::vector<double> rewards = add_advantages(
-      options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples);
+  // The logprobs of the reference, or values, may be missing.
+  if (!teacher_fault_.empty() || context_.anyone_interrupted()) return;
+  const std::vector<double> rewards =
+      add_advantages(options_.algorithm, scores_of(groups->rollouts()), options_.rollout.n, samples,
+                     scores_of(groups->baselines()));
   add_teacher(options_.distillation, samples);
   if (options_.distillation.is_estimate())
-    report.metrics().set("distillation/kl", mean_teacher_kl(samples));
-  const train::TrainStats stats = update(samples, report);
-  if (stats.is_abandoned) return;
-  run_.check_skipped(stats, trainer_.optimizer(),
-                     {run_.step() + 1, groups->prompts(), groups->rollouts(), samples});
+    report.metrics().set("distillation/kl", mean_teacher_kl(options_.distillation, samples));
+  if (!try_update(*groups, samples, report)) return;
   run_.advance(sampler_.cursor(), groups->generated().batches);
   unfinished_->finish();
   report.add_rollouts(groups->prompts(), groups->rollouts(), options_.data.max_response_length);
   report.add_generated(groups->generated(), filter_.has_value());
+  report.add_baselines(groups->baselines());
   report.add_advantages(rewards, samples);
-  report.add_training(stats);
   add_worker_metrics(report);
   if (options_.trainer.dump_rollouts) write_rollouts(*groups, samples);
   if (run_.is_due(options_.trainer.test_freq)) validate(report);
@@ -158,7 +164,7 @@ std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
   unfinished_->begin(run_.step());
   if (early_gradients_) early_gradients_->begin_step();
   StepGroups groups(filter_ ? &*filter_ : nullptr, options_.data.train_batch_size,
-                    options_.rollout.n);
+                    options_.responses_per_prompt(), options_.algorithm.has_greedy_baseline());
   while (!groups.is_full()) {
     const int64_t batches = groups.generated().batches;
     if (batches > 0) {
@@ -171,7 +177,7 @@ std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
         rollouts_.run(prompts, plan, unfinished_->known(prompts, plan));
     unfinished_->add(prompts, plan, rollouts);
     if (rollouts_.was_stopped()) return std::nullopt;
-    check_scored(prompts, rollouts, run_.step());
+    check_scored(prompts, rollouts);
     groups.add(std::move(prompts), std::move(rollouts));
   }
   report.end_phase("gen");
@@ -183,21 +189,58 @@ std::vector<train::TrainSample> RlLoop::make_samples(const StepGroups& groups, S
   std::vector<train::TrainSample> samples;
   for (const run::Rollout& rollout : groups.rollouts())
     samples.push_back(make_sample(groups.prompts()[rollout.prompt].tokens, rollout));
-  if (reference_) add_reference(samples);
+  if (reference_ || remote_teacher_) add_reference(samples);
   report.end_phase("ref");
+  if (critic_) {
+    const TimelineSpan span(timeline_.get(), run::kUpdateLane,
+                            fmt::format("values of step {}", run_.step() + 1));
+    critic_->add_values(samples);
+    report.end_phase("values");
+  }
   return samples;
 }
 
 void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
   const TimelineSpan span(timeline_.get(), run::kReferenceLane,
                           fmt::format("step {}", run_.step() + 1));
-  train::Scoring scoring{.temperature = options_.rollout.sampling.rule().logprob_temperature(),
-                         .max_tokens = options_.actor.max_tokens,
-                         .should_stop = [this] { return rollouts_.is_interrupted(); }};
-  if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
-  auto logprobs = train::score_samples(*reference_, samples, scoring, *context_.comm);
+  std::vector<std::vector<float>> logprobs = reference_logprobs(samples);
   for (size_t i = 0; i < samples.size(); ++i)
     samples[i].reference_logprobs = std::move(logprobs[i]);
+}
+
+// If the teacher's server fails: sets teacher_fault_, on every worker.
+std::vector<std::vector<float>> RlLoop::reference_logprobs(
+    std::span<const train::TrainSample> samples) {
+  const std::function<bool()> should_stop = [this] { return rollouts_.is_interrupted(); };
+  if (remote_teacher_) {
+    TeacherScores scores = remote_teacher_->score(samples, *context_.comm, should_stop);
+    if (!scores.fault.empty())
+      teacher_fault_ = fmt::format(
+          "step {} has no logprobs of the teacher: {}; {}", run_.step() + 1, scores.fault,
+          options_.trainer.save_freq > 0
+              ? "the same command continues with the step's responses"
+              : "trainer.save_freq=0 keeps no checkpoints, so the same command starts again");
+    return std::move(scores.logprobs);
+  }
+  train::Scoring scoring{.temperature = options_.rollout.sampling.rule().logprob_temperature(),
+                         .max_tokens = options_.actor.max_tokens,
+                         .should_stop = should_stop};
+  if (early_gradients_) scoring.known = early_gradients_->reference_of(samples);
+  return train::score_samples(*reference_, samples, scoring, *context_.comm);
+}
+
+// Throws Error, which ends the run, if no rollout has a score and the scores are trained on.
+void RlLoop::check_scored(std::span<const data::Prompt> prompts,
+                          std::span<const run::Rollout> rollouts) const {
+  if (!options_.distillation.use_task_rewards) return;
+  if (std::ranges::any_of(rollouts, [](const run::Rollout& r) { return r.fault.empty(); })) return;
+  const run::Rollout& first = rollouts.front();
+  throw Error(fmt::format(
+      "none of the {} responses after step {} has a score, so there is nothing to train on ({}, "
+      "sample {}: {}); repair the reward and start again with the same command: it resumes from "
+      "the last checkpoint",
+      rollouts.size(), run_.step(), prompts[first.prompt].place, first.response.sample,
+      first.fault));
 }
 
 // Engine and trainer compute the same bits, so a difference is a fault of a machine or its files.
@@ -214,7 +257,35 @@ void RlLoop::check_logprobs(const train::TrainStats& stats) const {
       run_.step() + 1, stats.logprob_difference, cause));
 }
 
-train::TrainStats RlLoop::update(std::span<const train::TrainSample> samples, StepReport& report) {
+// False: given up, because a worker was interrupted; no weight has changed.
+bool RlLoop::try_update(const StepGroups& groups, std::span<const train::TrainSample> samples,
+                        StepReport& report) {
+  const run::DumpedStep batch{run_.step() + 1, groups.prompts(), groups.rollouts(), samples};
+  if (critic_ && !try_update_critic(batch, report)) return false;
+  if (critic_ && !critic_->trains_policy(run_.step())) {
+    report.end_phase("update_actor");
+    return true;
+  }
+  const train::TrainStats stats = update_policy(samples, report);
+  if (stats.is_abandoned) return false;
+  run_.check_skipped(stats, trainer_.optimizer(), batch);
+  report.add_training(stats);
+  return true;
+}
+
+bool RlLoop::try_update_critic(const run::DumpedStep& batch, StepReport& report) {
+  const TimelineSpan span(timeline_.get(), run::kUpdateLane,
+                          fmt::format("critic, step {}", run_.step() + 1));
+  const train::TrainStats stats = critic_->update(batch.samples);
+  if (stats.is_abandoned) return false;
+  report.end_phase("update_critic");
+  run_.check_skipped(stats, critic_->optimizer(), batch, "critic.optim.lr");
+  report.add_critic(stats, batch.samples);
+  return true;
+}
+
+train::TrainStats RlLoop::update_policy(std::span<const train::TrainSample> samples,
+                                        StepReport& report) {
   const TimelineSpan span(timeline_.get(), run::kUpdateLane,
                           fmt::format("step {}", run_.step() + 1));
   train::TrainStats stats = trainer_.update(
@@ -270,7 +341,8 @@ SamplingPlan RlLoop::training_plan(int64_t gen_batch) {
   rollout::SamplingOptions sampling = options_.rollout.sampling;
   sampling.max_new_tokens = options_.data.max_response_length;
   return {.sampling = std::make_shared<const rollout::SamplingOptions>(std::move(sampling)),
-          .samples = options_.rollout.n,
+          .samples = options_.responses_per_prompt(),
+          .first_greedy_sample = options_.rollout.n,
           .rl_step = static_cast<uint32_t>(gen_batch),
           .seed = static_cast<uint64_t>(options_.trainer.seed),
           .name = {run::kRolloutLane, fmt::format("step {}", run_.step() + 1)},
@@ -285,7 +357,7 @@ void RlLoop::validate(StepReport& report) {
   for (int64_t i = 0; i < held_out_->size(); ++i) prompts.push_back(held_out_->prompt(i));
   const SamplingPlan plan = validation_plan(options_);
   const std::vector<run::Rollout> rollouts = rollouts_.run(prompts, plan);
-  check_scored(prompts, rollouts, run_.step());
+  check_scored(prompts, rollouts);
   const GroupFilter accuracy({}, options_.reward);
   report.add_validation(prompt_scores(prompts, rollouts, accuracy), rollouts);
   if (options_.trainer.dump_rollouts)
@@ -295,17 +367,21 @@ void RlLoop::validate(StepReport& report) {
 
 void RlLoop::save() {
   rollouts_.gather();
+  if (critic_) critic_->gather();
   const TimelineSpan span(context_.is_first() ? timeline_.get() : nullptr, run::kSaveLane,
                           "checkpoint");
   run_.save(trainer_.optimizer(), [this](train::CheckpointParts& parts) {
     parts.files.push_back(policy_files_.snapshot());
+    if (critic_) critic_->save(parts);
     rollouts_.save(parts);
   });
 }
 
 void RlLoop::resume() {
-  if (const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_))
-    rollouts_.resume(*checkpoint);
+  const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_);
+  if (!checkpoint) return;
+  if (critic_) critic_->resume(*checkpoint);
+  rollouts_.resume(*checkpoint);
 }
 
 int train(const run::RunOptions& options, const cluster::Launch& launch) {

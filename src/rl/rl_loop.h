@@ -1,7 +1,8 @@
 // RlLoop: runs RL training from the first step to the last. Start reading at run_step().
 //
 //   prompts -> rollout_worker.run (idle workers train the draft model) -> publish the draft model
-//           -> rewards (already scored as responses finished) -> advantages -> trainer.update
+//           -> rewards (already scored as responses finished) -> values of the critic, if there is
+//           one -> advantages -> critic.update -> trainer.update
 //           -> validate, save, report
 //
 // Every worker runs the same loop on its share: groups in the rollouts, packs in the update. After
@@ -23,8 +24,10 @@
 #include "base/timeline.h"
 #include "cluster/launch.h"
 #include "data/sampler.h"
+#include "rl/critic.h"
 #include "rl/early_gradients.h"
 #include "rl/group_filter.h"
+#include "rl/remote_teacher.h"
 #include "rl/replay.h"
 #include "rl/rollout_worker.h"
 #include "rl/score_alarm.h"
@@ -52,8 +55,14 @@ class RlLoop {
   std::optional<StepGroups> roll_out(StepReport& report);
   std::vector<train::TrainSample> make_samples(const StepGroups& groups, StepReport& report);
   void add_reference(std::vector<train::TrainSample>& samples);
+  std::vector<std::vector<float>> reference_logprobs(std::span<const train::TrainSample> samples);
+  void check_scored(std::span<const data::Prompt> prompts,
+                    std::span<const run::Rollout> rollouts) const;
   void check_logprobs(const train::TrainStats& stats) const;
-  train::TrainStats update(std::span<const train::TrainSample> samples, StepReport& report);
+  bool try_update(const StepGroups& groups, std::span<const train::TrainSample> samples,
+                  StepReport& report);
+  train::TrainStats update_policy(std::span<const train::TrainSample> samples, StepReport& report);
+  bool try_update_critic(const run::DumpedStep& batch, StepReport& report);
   void add_worker_metrics(StepReport& report);
   void write_rollouts(const StepGroups& groups, std::span<const train::TrainSample> samples);
   void validate(StepReport& report);
@@ -77,17 +86,20 @@ class RlLoop {
   data::Sampler sampler_;
   const int64_t total_steps_;
   const std::optional<GroupFilter> filter_;  // only with dynamic sampling
-  // Only with KL in loss or reward, or as the teacher of distillation.loss_mode=k1.
+  // Only with KL in loss or reward, or as the teacher whose logprobs the advantages need.
   std::unique_ptr<model::PolicyModel> reference_;
-  std::unique_ptr<model::PolicyModel> teacher_;  // only with distillation.loss_mode=reverse_kl
+  std::unique_ptr<RemoteTeacher> remote_teacher_;  // that teacher, if it is a server
+  std::unique_ptr<model::PolicyModel> teacher_;    // only with an exact distillation.loss_mode
   RolloutWorker rollouts_;
   train::Trainer trainer_;
+  std::unique_ptr<Critic> critic_;                 // only with adv_estimator=gae
   std::optional<EarlyGradients> early_gradients_;  // none where an option rules them out
   const run::PolicyFiles policy_files_;
   run::Run run_;  // after all members whose construction can fail
   std::optional<UnfinishedStep> unfinished_;
   std::unique_ptr<Timeline> timeline_;
-  ScoreAlarm score_alarm_;  // rank 0
+  ScoreAlarm score_alarm_;     // rank 0
+  std::string teacher_fault_;  // why the teacher's server ends the run; the same on every worker
 };
 
 // `tlt train`: runs a worker of the run to its end. Returns the exit code.

@@ -40,7 +40,8 @@ rollout::Group group_of(const data::Prompt& prompt, const SamplingPlan& plan) {
           .tokens = prompt.tokens,
           .samples = plan.samples,
           .sampling = plan.sampling,
-          .seed = plan.seed};
+          .seed = plan.seed,
+          .first_greedy_sample = plan.first_greedy_sample};
 }
 
 // The prompts, by index, that do not have all their samples. `rollouts` has none twice.
@@ -74,17 +75,15 @@ RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
       tokenizer_(tokenizer),
       idle_trainer_(idle_trainer) {}
 
-void RolloutPhase::begin(std::span<const data::Prompt> prompts) {
+void RolloutPhase::begin(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   times_ = {};
-  mine_.clear();
+  finished_.begin(plan.samples, [early = plan.early_gradients](uint32_t prompt) {
+    return early && early->takes(prompt);
+  });
   index_of_.clear();
   source_of_.clear();
   since_begin_.restart();
   most_running_ = 0;
-  attached_ = 0;
-  scored_.clear();
-  complete_.clear();
-  begun_again_.clear();
   wants_finished_ = false;
   unfinished_.clear();
   known_.clear();
@@ -137,7 +136,7 @@ std::vector<uint32_t> RolloutPhase::adopt(std::span<const data::Prompt> prompts,
 std::vector<run::Rollout> RolloutPhase::run(std::span<const data::Prompt> prompts,
                                             const SamplingPlan& plan,
                                             std::vector<run::Rollout> known) {
-  begin(prompts);
+  begin(prompts, plan);
   std::vector<uint32_t> pending = adopt(prompts, plan, std::move(known));
   roll_out(pending, prompts, plan);
   attach_scores(prompts, plan);
@@ -169,8 +168,10 @@ bool RolloutPhase::begins_again(std::span<const uint32_t> pending) {
   was_stopped_ = agreed[1].item<int64_t>() > 0;
   if (was_stopped_) return false;
   TLT_CHECK(comm_.continues_after_loss(), pending.size(), " groups of the step have no responses");
-  for (const uint32_t index : pending) rest_.erase(index);  // all samples, not only the rest
-  begun_again_.insert(pending.begin(), pending.end());
+  for (const uint32_t index : pending) {
+    rest_.erase(index);  // all samples, not only the rest
+    finished_.begin_again(index);
+  }
   if (comm_.rank() == 0)
     log_warning("{} of a lost worker {} rolled out again",
                 counted(std::ssize(pending), "finished group"), pending.size() == 1 ? "is" : "are");
@@ -184,7 +185,7 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
   share_ = times_.groups + (std::ssize(pending) + comm_.size() - 1) / comm_.size();
   groups_.begin_step(phases_++, std::ssize(pending));
   for (const int worker : comm_.lost_workers()) groups_.lose(worker);
-  const int64_t tokens_before = engine_.stats().tokens;
+  const rollout::EngineStats before = engine_.stats();
   PhaseWatch watcher(timeline_, plan.name, progress_label(plan.name));
   while (!groups_.step_done()) {
     report_progress();
@@ -195,8 +196,8 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
     const bool worked = engine_.step();
     watcher.set_busy(worked);
     collect(prompts, plan);
-    share_finished(plan);
-    if (watcher.wants_line()) show(watcher, plan, tokens_before);
+    share_finished();
+    if (watcher.wants_line()) show(watcher, plan, before.tokens);
     if (groups_.should_migrate())
       migrate_unfinished();
     else
@@ -209,6 +210,7 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
     }
   }
   watcher.set_busy(false);
+  times_.cached_tokens += engine_.stats().prefix_cache.hits - before.prefix_cache.hits;
   if (!comm_.continues_after_loss()) comm_.check_lost(groups_.lost_workers());
   was_stopped_ = groups_.was_stopped();
   if (was_stopped_) cancelled_ = cancel_unfinished();
@@ -241,7 +243,7 @@ std::string RolloutPhase::progress_label(const PhaseName& name) const {
 
 void RolloutPhase::show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const {
   const rollout::EngineStats stats = engine_.stats();
-  const auto done = static_cast<int64_t>(mine_.size());
+  const auto done = std::ssize(finished_.rollouts());
   watch.show({.done = done,
               .expected = std::max(share_ * plan.samples, done + stats.running + stats.waiting),
               .running = stats.running,
@@ -304,7 +306,7 @@ void RolloutPhase::resume_migrated(std::span<const data::Prompt> prompts, const 
   // before it was lost with the rest.
   const bool is_again = !groups_.lost_workers().empty();
   for (auto& [index, responses] : unfinished) {
-    if (is_again) begun_again_.insert(index);
+    if (is_again) finished_.begin_again(index);
     source_of_[index] = migration;
     engine_.resume(group_of(prompts[index], plan), std::move(responses));
   }
@@ -356,25 +358,25 @@ void RolloutPhase::report_load() {
 
 void RolloutPhase::submit_for_score(run::Rollout rollout, const data::Prompt& prompt,
                                     const SamplingPlan& plan) {
-  const rollout::Response& response = rollout.response;
+  const size_t id = finished_.add(std::move(rollout));
+  const run::Rollout& added = finished_.rollouts().back();
+  const rollout::Response& response = added.response;
   rewards_.submit(
-      mine_.size(),
-      {.data_source = prompt.data_source,
-       .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
-       .raw_response = tokenizer_.decode(response.tokens),
-       .ground_truth = prompt.ground_truth,
-       .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
-       .prompt = prompt.text,
-       .messages = prompt.messages.is_null()
-                       ? nullptr
-                       : std::make_shared<const nlohmann::ordered_json>(prompt.messages),
-       .response_ids = response.tokens,
-       .truncated = response.finish == rollout::FinishReason::kLength,
-       .response_tokens = std::ssize(response.tokens),
-       .max_response_tokens = plan.sampling->max_new_tokens,
-       .episode = rollout.episode ? std::make_shared<const reward::EpisodeOutcome>(*rollout.episode)
-                                  : nullptr});
-  mine_.push_back(std::move(rollout));
+      id, {.data_source = prompt.data_source,
+           .response = tokenizer_.decode(response.tokens, /*skip_special=*/true),
+           .raw_response = tokenizer_.decode(response.tokens),
+           .ground_truth = prompt.ground_truth,
+           .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
+           .prompt = prompt.text,
+           .messages = prompt.messages.is_null()
+                           ? nullptr
+                           : std::make_shared<const nlohmann::ordered_json>(prompt.messages),
+           .response_ids = response.tokens,
+           .truncated = response.finish == rollout::FinishReason::kLength,
+           .response_tokens = std::ssize(response.tokens),
+           .max_response_tokens = plan.sampling->max_new_tokens,
+           .episode = added.episode ? std::make_shared<const reward::EpisodeOutcome>(*added.episode)
+                                    : nullptr});
 }
 
 void RolloutPhase::collect(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
@@ -408,7 +410,12 @@ std::vector<run::Rollout> RolloutPhase::take_finished() {
 }
 
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  if (waiting_episodes() > 0) return episodes_->wait(kIdleWaitSeconds);
+  if (waiting_episodes() > 0) {
+    if (episodes_->wait(kIdleWaitSeconds)) return;
+    if (finished_.complete() > 0) begin_finished(prompts, plan);
+    try_early_gradients(plan);
+    return;
+  }
   begin_finished(prompts, plan);
   if (prefers_gradients(plan) && try_early_gradients(plan)) return;
   if (try_training(plan) || try_early_gradients(plan)) return;
@@ -417,15 +424,12 @@ void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const Sampling
 
 // Offers other workers this one's finished groups, and hands over those that were asked for. It
 // computes what is left when it is idle itself.
-void RolloutPhase::share_finished(const SamplingPlan& plan) {
-  attach(rewards_.poll(), plan);
-  groups_.offer(std::ssize(complete_));
+void RolloutPhase::share_finished() {
+  attach(rewards_.poll());
+  groups_.offer(finished_.complete());
   while (groups_.should_hand_over()) {
-    std::string rollouts;
-    if (!complete_.empty()) {
-      rollouts = run::pack(rollouts_of(complete_.back()));
-      complete_.pop_back();
-    }
+    const std::vector<run::Rollout> group = finished_.take_newest();
+    std::string rollouts = group.empty() ? "" : run::pack(group);
     // The update computes a group that is too large for a message.
     if (std::ssize(rollouts) > cluster::kMaxMigrationBytes) rollouts.clear();
     groups_.hand_over(std::move(rollouts));
@@ -435,11 +439,8 @@ void RolloutPhase::share_finished(const SamplingPlan& plan) {
 // Begins early gradients of a finished group, if there is one and none is in progress.
 void RolloutPhase::begin_finished(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   if (!plan.early_gradients || plan.early_gradients->has_work()) return;
-  std::vector<run::Rollout> rollouts;
-  if (!complete_.empty()) {
-    rollouts = rollouts_of(complete_.front());
-    complete_.pop_front();
-  } else if (wants_finished_ || are_gradients_first()) {
+  std::vector<run::Rollout> rollouts = finished_.take_oldest();
+  if (rollouts.empty() && (wants_finished_ || are_gradients_first())) {
     // One that was asked for is taken, whatever is first by now: this worker has it for good, and
     // wait_for_news() returns at once until it is taken.
     const std::string bytes = groups_.take_finished();
@@ -452,16 +453,9 @@ void RolloutPhase::begin_finished(std::span<const data::Prompt> prompts, const S
   plan.early_gradients->begin(prompts[prompt].tokens, rollouts);
 }
 
-std::vector<run::Rollout> RolloutPhase::rollouts_of(uint32_t prompt) const {
-  std::vector<run::Rollout> rollouts;
-  for (const size_t i : scored_.at(prompt)) rollouts.push_back(mine_[i]);
-  std::ranges::sort(rollouts, {}, [](const run::Rollout& it) { return it.response.sample; });
-  return rollouts;
-}
-
 bool RolloutPhase::prefers_gradients(const SamplingPlan& plan) const {
   const bool has_work =
-      plan.early_gradients && (plan.early_gradients->has_work() || !complete_.empty());
+      plan.early_gradients && (plan.early_gradients->has_work() || finished_.complete() > 0);
   return has_work && are_gradients_first();
 }
 
@@ -478,7 +472,7 @@ bool RolloutPhase::try_training(const SamplingPlan& plan) {
   while (idle_trainer_ && groups_.may_train() && !wants_stop(plan) && idle_trainer_->try_slice()) {
     report_progress();
     worked = true;
-    share_finished(plan);
+    share_finished();
     if (prefers_gradients(plan)) break;
   }
   if (!worked) return false;
@@ -505,35 +499,15 @@ bool RolloutPhase::try_early_gradients(const SamplingPlan& plan) {
   return true;
 }
 
-void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples,
-                          const SamplingPlan& plan) {
-  for (const reward::ScoredSample& sample : samples) {
-    run::Rollout& rollout = mine_.at(sample.id);
-    rollout.is_scored = true;
-    rollout.score = sample.result.score;
-    rollout.extras = sample.result.extras;
-    rollout.answer = sample.result.answer;
-    if (sample.status != reward::RewardStatus::kScored)
-      rollout.fault = sample.error.empty() ? "its reward failed" : sample.error;
-    ++attached_;
-    std::vector<size_t>& group = scored_[rollout.prompt];
-    // A lost worker's group that is rolled out again may have responses that migrated here.
-    if (std::ranges::any_of(
-            group, [&](size_t i) { return mine_[i].response.sample == rollout.response.sample; }))
-      continue;
-    group.push_back(sample.id);
-    // The lost worker may have handed over a group, whose gradients the receiver then has.
-    if (plan.early_gradients && std::ssize(group) == plan.samples &&
-        plan.early_gradients->takes(rollout.prompt) && !begun_again_.contains(rollout.prompt))
-      complete_.push_back(rollout.prompt);
-  }
+void RolloutPhase::attach(const std::vector<reward::ScoredSample>& samples) {
+  for (const reward::ScoredSample& sample : samples) finished_.attach(sample);
 }
 
 void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   const TimelineSpan span(timeline_, run::kRewardLane, plan.name.span);
   const Stopwatch watch;
-  attach(rewards_.poll(), plan);
-  while (attached_ < mine_.size()) {
+  attach(rewards_.poll());
+  while (!finished_.are_scored()) {
     begin_finished(prompts, plan);
     report_progress();  // a reward has a timeout of its own
     if (wants_stop(plan)) {
@@ -543,7 +517,7 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
     } else if (!try_early_gradients(plan) && !(idle_trainer_ && idle_trainer_->try_slice())) {
       std::this_thread::sleep_for(kRewardWait);
     }
-    attach(rewards_.poll(), plan);
+    attach(rewards_.poll());
   }
   if (idle_trainer_) idle_trainer_->pause();
   times_.reward_seconds = watch.seconds();
@@ -571,7 +545,8 @@ std::vector<run::Rollout> RolloutPhase::exchange() {
   const auto order = [&](const run::Rollout& rollout) {
     return std::pair(place(rollout), rollout.response.finish == rollout::FinishReason::kCancelled);
   };
-  std::vector<run::Rollout> mine = mine_, all = known_;  // copies: the section may be repeated
+  std::vector<run::Rollout> mine = finished_.rollouts(),
+                            all = known_;  // copies: the section may be repeated
   mine.insert(mine.end(), cancelled_.begin(), cancelled_.end());
   for (const std::string& bytes : comm_.all_gather_bytes(run::pack(mine)))
     for (run::Rollout& rollout : run::unpack(bytes)) all.push_back(std::move(rollout));

@@ -17,8 +17,10 @@
 // the phase returns what there is, unfinished responses included (kCancelled), and a later phase
 // that gets these as `known` ends with the same rollouts as an undisturbed one.
 //
-// With an environment a response is an episode (episodes.h). Then sequences do not migrate, an
-// engine that waits for the environment does no idle work, and unfinished episodes are not kept.
+// With an environment a response is an episode (episodes.h). Then sequences do not migrate, and
+// unfinished episodes are not kept. A worker whose sequences all wait for the environment computes
+// gradients of its own finished groups; it trains no draft model, which the coordinator allows only
+// workers without anything to roll out.
 //
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle trainer, timeline.
 // Threading  engine thread only.
@@ -26,11 +28,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,7 @@
 #include "reward/reward_pool.h"
 #include "rl/early_gradients.h"
 #include "rl/episodes.h"
+#include "rl/finished_groups.h"
 #include "rl/step_progress.h"
 #include "rollout/engine.h"
 #include "run/rollout.h"
@@ -53,6 +55,7 @@ namespace tlt::rl {
 struct SamplingPlan {
   std::shared_ptr<const rollout::SamplingOptions> sampling;
   int64_t samples = 1;
+  int64_t first_greedy_sample = std::numeric_limits<int64_t>::max();  // as in rollout::Group
   uint32_t rl_step = 0;
   uint64_t seed = 0;
   PhaseName name = {};                        // in the timeline and on the terminal
@@ -71,13 +74,15 @@ struct PhaseTimes {
   int64_t groups = 0;                      // taken by this worker
   int64_t moved_sequences = 0;             // migrated from this worker to another one
   int64_t moved_groups = 0;                // finished ones taken over, for early gradients
+  int64_t cached_tokens = 0;               // of earlier turns, not computed again
   std::vector<double> preemption_seconds;  // from each end of idle work to the engine's next step
 
   PhaseTimes& operator+=(const PhaseTimes& more);
   // The counters that are summed over the workers.
   void visit(auto&& v) {
     v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds),
-        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences), v(moved_groups);
+        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences), v(moved_groups),
+        v(cached_tokens);
   }
 };
 
@@ -113,7 +118,7 @@ class RolloutPhase {
   const PhaseTimes& times() const { return times_; }
 
  private:
-  void begin(std::span<const data::Prompt> prompts);
+  void begin(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   std::vector<uint32_t> adopt(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                               std::vector<run::Rollout> known);
   void roll_out(std::span<const uint32_t> pending, std::span<const data::Prompt> prompts,
@@ -136,14 +141,13 @@ class RolloutPhase {
   std::vector<run::Rollout> take_finished();
   int64_t waiting_episodes() const { return episodes_ ? episodes_->waiting() : 0; }
   void be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
-  void share_finished(const SamplingPlan& plan);
+  void share_finished();
   void begin_finished(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
-  std::vector<run::Rollout> rollouts_of(uint32_t prompt) const;
   bool are_gradients_first() const;
   bool prefers_gradients(const SamplingPlan& plan) const;
   bool try_training(const SamplingPlan& plan);
   bool try_early_gradients(const SamplingPlan& plan);
-  void attach(const std::vector<reward::ScoredSample>& samples, const SamplingPlan& plan);
+  void attach(const std::vector<reward::ScoredSample>& samples);
   void attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
   std::string progress_label(const PhaseName& name) const;
   void show(PhaseWatch& watch, const SamplingPlan& plan, int64_t tokens_before) const;
@@ -166,17 +170,8 @@ class RolloutPhase {
   std::map<int64_t, int64_t> unfinished_;             // group or migration -> unfinished responses
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
-  std::vector<run::Rollout> mine_;         // finished here, or scored here
-  size_t attached_ = 0;                    // of mine_, with a score
-  std::map<uint32_t, std::vector<size_t>> scored_;  // of mine_, by index of the prompt; no sample
-                                                    // twice
-  // Prompts all of whose samples are scored and of mine_, for early gradients: not begun, and not
-  // handed over.
-  std::deque<uint32_t> complete_;
-  // Prompts, by index, whose gradients another worker may have: a worker that is lost had finished
-  // them.
-  std::set<uint32_t> begun_again_;
-  bool wants_finished_ = false;  // asked for another worker's group, and has not got one
+  FinishedGroups finished_;                // finished here, or scored here
+  bool wants_finished_ = false;            // asked for another worker's group, and has not got one
   // Of the rollouts that the phase began with: those that are complete; for each prompt that has
   // any, the responses that are left to decode.
   std::vector<run::Rollout> known_;

@@ -50,6 +50,15 @@ std::unique_ptr<Episodes> make_episodes(const run::RunOptions& options,
   return episodes;
 }
 
+// The turns of an episode find the pages of those before them. An engine keeps its cache through a
+// phase; new_weights() empties it.
+rollout::EngineOptions engine_options(const run::RunOptions& options) {
+  rollout::EngineOptions engine = options.rollout.engine;
+  engine.prefix_cache = options.environment.is_on();
+  engine.caches_prompts = false;
+  return engine;
+}
+
 // The seconds in which only the last tenth of the responses were unfinished.
 double tail_seconds(std::span<const run::Rollout> rollouts) {
   if (rollouts.empty()) return 0;
@@ -72,7 +81,7 @@ RolloutWorker::RolloutWorker(const run::RunOptions& options, const cluster::Laun
       speculation_(rollout::make_speculation(
           options.speculative, *context.model, options.rollout.engine,
           {.network = draft_network_, .seed = static_cast<uint64_t>(options.trainer.seed)})),
-      engine_(*context.model, options.rollout.engine, &response_text_, idle_trainer_.get(),
+      engine_(*context.model, engine_options(options), &response_text_, idle_trainer_.get(),
               speculation_.get()),
       episodes_(make_episodes(options, context, prompts, engine_)),
       rewards_(std::move(reward), options.reward),
@@ -152,6 +161,7 @@ void RolloutWorker::report_step(Metrics& metrics) {
   metrics.set("rollout/early_reference_seconds", all.reference_seconds);
   metrics.set("rollout/moved_sequences", static_cast<double>(all.moved_sequences));
   metrics.set("rollout/moved_groups", static_cast<double>(all.moved_groups));
+  if (episodes_) metrics.set("rollout/cached_tokens", static_cast<double>(all.cached_tokens));
   metrics.set("rollout/workers", workers);
   metrics.set("rollout/worker_seconds", workers * gen_seconds);
   // Idle: the engine is empty while others decode, or the worker waits for rewards.
@@ -161,16 +171,18 @@ void RolloutWorker::report_step(Metrics& metrics) {
               (all.idle_seconds + all.half_empty_seconds) /
                   std::max(1e-9, all.idle_seconds + all.decode_seconds));
   metrics.set("rollout/tail_share", tail_seconds_ / std::max(1e-9, gen_seconds));
-  metrics.set(
-      "rollout/sequences_per_worker",
-      std::min(static_cast<double>(options_.rollout.engine.max_running),
-               static_cast<double>(options_.data.train_batch_size * options_.rollout.n) / workers));
+  metrics.set("rollout/sequences_per_worker",
+              std::min(static_cast<double>(options_.rollout.engine.max_running),
+                       static_cast<double>(options_.data.train_batch_size *
+                                           options_.responses_per_prompt()) /
+                           workers));
   metrics.set("rollouter/idle_ratio",
               all.idle_seconds / std::max(1e-9, all.idle_seconds + all.decode_seconds));
   metrics.set("rollout/tokens_per_second", metrics.at("rollout/tokens") / gen_seconds);
 }
 
 void RolloutWorker::new_weights() {
+  engine_.new_weights();
   if (speculation_) speculation_->new_weights();
 }
 

@@ -16,13 +16,17 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Standard error of the mean of `values`.
-double standard_error(const std::vector<double>& values) {
-  const auto count = static_cast<double>(values.size());
+// With divisor n - 1; 0 of a single value.
+double variance(const std::vector<double>& values) {
   const double middle = mean(values);
   double squares = 0;
   for (const double value : values) squares += (value - middle) * (value - middle);
-  return count > 1 ? std::sqrt(squares / (count - 1) / count) : 0;
+  return values.size() > 1 ? squares / static_cast<double>(values.size() - 1) : 0;
+}
+
+// Standard error of the mean of `values`.
+double standard_error(const std::vector<double>& values) {
+  return std::sqrt(variance(values) / static_cast<double>(values.size()));
 }
 
 }  // namespace
@@ -101,6 +105,31 @@ void StepReport::add_advantages(std::span<const double> rewards,
       if (sample.weight(static_cast<int64_t>(t)) > 0) advantages.push_back(sample.advantages[t]);
   metrics_.add_stats("critic/rewards", rewards);
   metrics_.add_stats("critic/advantages", advantages);
+}
+
+void StepReport::add_baselines(std::span<const run::Rollout> baselines) {
+  if (baselines.empty()) return;
+  std::vector<double> scores;
+  for (const run::Rollout& rollout : baselines) scores.push_back(rollout.score);
+  metrics_.add_stats("critic/baseline", scores);
+  set("rollout/greedy_responses", baselines.size());
+}
+
+void StepReport::add_critic(const train::TrainStats& stats,
+                            std::span<const train::TrainSample> samples) {
+  std::vector<double> values, returns, errors;
+  for (const train::TrainSample& sample : samples)
+    for (size_t t = 0; t < sample.values.size(); ++t) {
+      if (sample.weight(static_cast<int64_t>(t)) == 0) continue;  // not sampled
+      values.push_back(sample.values[t]);
+      returns.push_back(sample.returns[t]);
+      errors.push_back(returns.back() - values.back());
+    }
+  for (const auto& [name, value] : stats.metrics) set(name, value);
+  metrics_.add_stats("critic/values", values);
+  metrics_.add_stats("critic/returns", returns);
+  set("critic/vf_explained_var", 1 - variance(errors) / (variance(returns) + 1e-5));
+  set("critic/skipped_steps", stats.skipped_steps);
 }
 
 void StepReport::add_training(const train::TrainStats& stats) {

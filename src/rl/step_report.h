@@ -43,6 +43,12 @@ class StepReport {
   // Sets critic/rewards/* over samples and critic/advantages/* over tokens.
   void add_advantages(std::span<const double> rewards, std::span<const train::TrainSample> samples);
 
+  // Sets critic/baseline/* and rollout/greedy_responses; nothing without greedy responses (ReMax).
+  void add_baselines(std::span<const run::Rollout> baselines);
+
+  // Sets critic/vf_*, critic/values/*, critic/returns/* and the like, after a critic's update.
+  void add_critic(const train::TrainStats& stats, std::span<const train::TrainSample> samples);
+
   // Sets actor/* and training/rollout_probs_diff_*.
   void add_training(const train::TrainStats& stats);
 

@@ -44,6 +44,34 @@ TEST(StepReportTest, ReportsRolloutsUnderVerlsNames) {
   EXPECT_EQ(report.metrics().at("prompt_length/mean"), 5);
 }
 
+TEST(StepReportTest, ReportsBaselinesAndCritic) {
+  using rollout::FinishReason;
+  StepReport report;
+  report.add_baselines({});
+  EXPECT_EQ(report.metrics().size(), 0);
+  report.add_baselines(
+      std::vector{make(0, 3, 1, FinishReason::kStop), make(1, 3, 0, FinishReason::kStop)});
+  EXPECT_EQ(report.metrics().at("critic/baseline/mean"), 0.5);
+  EXPECT_EQ(report.metrics().at("rollout/greedy_responses"), 2);
+
+  std::vector<train::TrainSample> samples(2);
+  samples[0].values = {1, 5, 3};
+  samples[0].returns = {2, 9, 4};
+  samples[0].weights = {1, 0, 1};  // the second token was not sampled
+  samples[1].values = {0};
+  samples[1].returns = {0};
+  train::TrainStats stats;
+  stats.metrics = {{"critic/vf_loss", 0.25}};
+  stats.skipped_steps = 1;
+  report.add_critic(stats, samples);
+  EXPECT_EQ(report.metrics().at("critic/vf_loss"), 0.25);
+  EXPECT_EQ(report.metrics().at("critic/skipped_steps"), 1);
+  EXPECT_EQ(report.metrics().at("critic/values/max"), 3);
+  EXPECT_EQ(report.metrics().at("critic/returns/mean"), 2);
+  // Errors 1, 1, 0; returns 2, 4, 0: 1 - (1/3) / 4.
+  EXPECT_NEAR(report.metrics().at("critic/vf_explained_var"), 1 - 1.0 / 12, 1e-5);
+}
+
 TEST(StepReportTest, ReportsAllGeneratedRollouts) {
   using rollout::FinishReason;
   Generated generated{.batches = 1};

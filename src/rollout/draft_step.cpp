@@ -41,7 +41,7 @@ void DraftStep::request(std::span<const std::unique_ptr<Sequence>> running,
 }
 
 drafter::SharedUniforms DraftStep::uniforms_of(const Sequence& sequence, int64_t tokens) {
-  const ops::SamplingRule& rule = sequence.group->rule;
+  const ops::SamplingRule rule = sequence.rule();
   if (rule.temperature <= 0) return {};
   const size_t first = uniforms_.size();
   for (int64_t i = 0; i < tokens; ++i)

@@ -41,7 +41,7 @@ Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
       sampler_(model, speculation ? options.max_batch_tokens : options.max_running),
       activations_(std::make_unique<model::Activations>(model, options.max_batch_tokens)) {
   Layers layers;
-  TLT_CHECK(observer == nullptr || !options.prefix_cache,
+  TLT_CHECK(observer == nullptr || !options.prefix_cache || !options.caches_prompts,
             "an observer gets the states of whole prompts");
   if (observer) layers = observer->layers();
   if (speculation) layers = merge_layers(layers, speculation->layers());

@@ -47,7 +47,7 @@ struct EngineStats {
   int64_t waiting = 0;  // current
   int64_t pages = 0;
   int64_t held_pages = 0;    // current
-  int64_t cached_pages = 0;  // current: free, with contents that a prompt may begin with
+  int64_t cached_pages = 0;  // current: free, with contents that a sequence may begin with
   int64_t peak_pages = 0;
   int64_t kv_bytes = 0;  // bytes of all pages
   PrefixCacheStats prefix_cache;
@@ -76,8 +76,8 @@ class Engine {
 
   // Resumes responses that another engine started and cancelled (kCancelled). They end as they
   // would have there. `group.samples` and `first_sample` are ignored: `responses` says which
-  // samples. The observer gets all their states, from the prompt on. REQUIRES: none of them is
-  // unfinished here.
+  // samples. The observer gets all their states, from the prompt on; with a prefix cache those that
+  // are computed. REQUIRES: none of them is unfinished here.
   void resume(Group group, std::vector<Response> responses);
 
   // Runs one forward pass and samples its tokens; false when nothing is unfinished.

@@ -18,9 +18,13 @@ struct EngineOptions {
   // weights hardly less often per token, and delay the sequences that decode.
   int64_t prefill_chunk = 512;
   // Not an option: prompts begin with the pages that earlier sequences left (kv/prefix_cache.h).
-  // For a server, whose prompts have common beginnings. In training new weights make the pages of a
-  // step useless, and the samples of a prompt share its pages without it.
+  // For a server, whose prompts have common beginnings, and for the turns of episodes
+  // (rl/episodes.h). In training new weights make the pages of a step useless, and the samples of a
+  // prompt share its pages without it.
   bool prefix_cache = false;
+  // Not an option: with the prefix cache, prompts begin with cached pages, too; false: only resumed
+  // responses do. False where an observer gets the states of whole prompts.
+  bool caches_prompts = true;
 
   void visit(auto& v) {
     v(max_running, "max_num_seqs", Affects::kSpeed,

@@ -505,5 +505,32 @@ TEST_F(EngineTest, InvalidOptionsAreRefused) {
   EXPECT_THROW(Engine(*model_, options), Error);
 }
 
+// ReMax: one of a group's responses is decoded greedily, and no other changes.
+TEST(GreedySampleTest, OfAGroupIsTheGreedyResponse) {
+  const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kQwen2), at::kFloat);
+  const auto responses = [&](double temperature, int64_t samples, int64_t first_greedy) {
+    auto sampling = std::make_shared<SamplingOptions>();
+    sampling->max_new_tokens = 24;
+    sampling->temperature = temperature;
+    sampling->top_k = 20;
+    Group group{.prompt_id = 3, .tokens = {5, 6, 7}, .samples = samples, .sampling = sampling};
+    if (first_greedy >= 0) group.first_greedy_sample = first_greedy;
+    Engine engine(*model, EngineOptions{});
+    return tests::run(engine, {group});
+  };
+  const Rollouts mixed = responses(1.3, 4, 3), sampled = responses(1.3, 4, -1),
+                 greedy = responses(0, 1, -1);
+  const auto of = [](const Rollouts& rollouts, uint32_t sample) -> const Response& {
+    return rollouts.at({3, sample});
+  };
+  for (uint32_t sample = 0; sample < 3; ++sample) {
+    EXPECT_EQ(of(mixed, sample).tokens, of(sampled, sample).tokens) << sample;
+    EXPECT_EQ(of(mixed, sample).logprobs, of(sampled, sample).logprobs) << sample;
+  }
+  EXPECT_EQ(of(mixed, 3).tokens, of(greedy, 0).tokens);
+  EXPECT_EQ(of(mixed, 3).logprobs, of(greedy, 0).logprobs);
+  EXPECT_NE(of(mixed, 3).tokens, of(sampled, 3).tokens);
+}
+
 }  // namespace
 }  // namespace tlt::rollout

@@ -8,7 +8,8 @@
 //   * A prompt once per group, with sample == kPrompt; a response's own tokens with its sample.
 //     Positions come in order, without gaps, in pieces of any size, each exactly once: rows
 //     recomputed after a preemption are not passed again. Only a response that is resumed
-//     (Engine::resume) is passed again from its first token, and its prompt too.
+//     (Engine::resume) is passed again, and its prompt too: from the first token, or, if the engine
+//     has a prefix cache, its tokens from the first one that is computed again.
 //   * Committed tokens only, before they can appear in a Response. A response's last token never
 //     goes through the model, so it has no state: a finished response of n tokens has n - 1
 //     states, a cancelled one at most n - 1.

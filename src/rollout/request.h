@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,6 +27,8 @@ struct Group {
   // When set, prompt_id is an id within the engine only and does not affect sampling.
   std::optional<uint64_t> random_key = {};
   int64_t top_logprobs = 0;  // most likely tokens to record at each position of a response
+  // Samples from this one on are decoded greedily, whatever `sampling` says.
+  int64_t first_greedy_sample = std::numeric_limits<int64_t>::max();
 };
 
 enum class FinishReason {
@@ -69,7 +72,8 @@ struct Response {
   // Target forward passes that gave this response tokens. Recomputation after a preemption does not
   // count: without speculation it equals tokens.size(), whatever else was in the batch.
   int64_t target_forwards = 0;
-  int64_t cached_tokens = 0;  // tokens of the prompt that were not computed: from the prefix cache
+  // Tokens that were not computed, from the prefix cache: of the prompt, and of a resumed response.
+  int64_t cached_tokens = 0;
 
   // Calls see(token, is_observed) for each token, by index.
   void visit_tokens(auto&& see) const {

@@ -2,7 +2,6 @@
 #include "rollout/scheduler.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -10,9 +9,8 @@
 namespace tlt::rollout {
 
 Scheduler::Scheduler(const EngineOptions& options, kv::PagePool& pool)
-    : options_(options), pool_(pool) {
+    : options_(options), pool_(pool), prefixes_(pool, options) {
   options_.check();
-  if (options_.prefix_cache) prefix_cache_.emplace(pool_);
 }
 
 void Scheduler::submit(const std::shared_ptr<GroupState>& group, std::vector<Response> responses) {
@@ -85,11 +83,14 @@ int64_t Scheduler::pages_to_run(const Sequence& sequence, bool first_of_group) c
   const GroupState& group = *sequence.group;
   const int64_t at_end = ops::pages_for(group.prompt_tokens() + group.max_new_tokens - 1);
   const int64_t wanted = std::min(ops::pages_for(sequence.known()) + 1, at_end);
+  if (first_of_group && !group.prompt_ready() && group.lone_resumed() == &sequence)
+    if (const auto cached = prefixes_.pages_of_resumed(sequence); !cached.pages.empty())
+      return std::max<int64_t>(wanted - cached.held, 0);
   const int64_t shared = group.prompt_tokens() / ops::kPageSlots;
   const int64_t own = wanted - (sequence.pages.empty() ? shared : std::ssize(sequence.pages));
   if (!first_of_group || group.prompt_ready()) return std::max<int64_t>(own, 0);
-  const int64_t prompt =
-      ops::pages_for(group.prompt_tokens()) - std::ssize(group.pages) - held_pages_of(group);
+  const int64_t prompt = ops::pages_for(group.prompt_tokens()) - std::ssize(group.pages) -
+                         prefixes_.held_pages_of(group);
   return std::max<int64_t>(own, 0) + std::max<int64_t>(prompt, 0);
 }
 
@@ -99,7 +100,8 @@ bool Scheduler::first_of_group(size_t index) const {
 
 void Scheduler::plan_prompt(size_t index) {
   GroupState& group = *running_[index]->group;
-  begin_with_cached(group);
+  prefixes_.begin_with_cached(group);
+  if (group.prompt_ready()) return plan_response(index);
   const int32_t rows = take_rows(group.prompt_tokens() - group.computed);
   const int32_t end = group.computed + rows;
   if (!try_extend(group.pages, end, index)) return;
@@ -163,8 +165,7 @@ void Scheduler::share_prompt(Sequence& sequence) {
   GroupState& group = *sequence.group;
   sequence.computed = group.prompt_tokens();
   sequence.cached = group.cached;
-  sequence.pages.reserve(
-      static_cast<size_t>(ops::pages_for(group.prompt_tokens() + group.max_new_tokens)));
+  sequence.pages.reserve(group.most_pages());
   const bool takes_over = group.unfinished.size() == 1;
   const auto end = takes_over ? group.pages.end()
                               : group.pages.begin() + group.prompt_tokens() / ops::kPageSlots;
@@ -239,9 +240,9 @@ void Scheduler::commit(std::span<const SampleResult> results) {
     computed += plan_.batch.segments[i].rows;
     max_computed = std::max(max_computed, computed);
     if (segment.sequence)
-      add_full_pages(*segment.sequence);
+      prefixes_.add_full_pages(*segment.sequence);
     else
-      add_full_pages(*segment.group);
+      prefixes_.add_full_pages(*segment.group);
   }
   for (size_t i = 0; i < results.size(); ++i) append(plan_.sample_requests[i], results[i]);
 }
@@ -269,7 +270,7 @@ void Scheduler::end_step() {
   for (size_t i = 0; i < plan_.segments.size(); ++i) {
     Sequence* sequence = plan_.segments[i].sequence;
     if (plan_.batch.segments[i].is_tree() && sequence->state == Sequence::State::kRunning)
-      add_full_pages(*sequence);
+      prefixes_.add_full_pages(*sequence);
   }
   plan_.clear();
   remove_finished();
@@ -341,84 +342,10 @@ void Scheduler::release_prompt(GroupState& group) {
   group.cached = {};
 }
 
-// The prompt's next page after this prefix of it. Never the one with its last token, whose row is
-// computed to sample from.
-std::optional<kv::PrefixCache::Found> Scheduler::find_page(const GroupState& group,
-                                                           const CachedPrefix& prefix) const {
-  const int64_t position = prefix.pages * ops::kPageSlots;
-  if (!prefix_cache_ || position + ops::kPageSlots >= group.prompt_tokens()) return std::nullopt;
-  return prefix_cache_->find(
-      prefix.id,
-      std::span(group.request.tokens).subspan(static_cast<size_t>(position), ops::kPageSlots));
-}
-
-// Pages that the prompt will share with sequences that have them now.
-int64_t Scheduler::held_pages_of(const GroupState& group) const {
-  CachedPrefix prefix = group.cached;
-  int64_t held = 0;
-  while (const auto found = find_page(group, prefix)) {
-    if (pool_.holders(found->page) == 0) break;  // nor has the next one a holder
-    prefix = {prefix.pages + 1, found->prefix};
-    ++held;
-  }
-  return held;
-}
-
-// In place of what is not computed yet, and of a page that is computed in part.
-void Scheduler::begin_with_cached(GroupState& group) {
-  if (!prefix_cache_) return;
-  if (!std::exchange(group.is_looked_up, true)) prefix_stats_.queries += group.prompt_tokens();
-  const int64_t before = group.cached.pages;
-  while (const auto found = find_page(group, group.cached)) {
-    for (; std::ssize(group.pages) > group.cached.pages; group.pages.pop_back())
-      pool_.release(group.pages.back());
-    pool_.share(found->page);
-    group.pages.push_back(found->page);
-    group.cached = {group.cached.pages + 1, found->prefix};
-  }
-  if (group.cached.pages == before) return;
-  group.computed = static_cast<int32_t>(group.cached.pages * ops::kPageSlots);
-  const int32_t hits = std::max(group.computed - group.max_computed, 0);
-  group.max_computed += hits;
-  group.cached_tokens += hits;
-  prefix_stats_.hits += hits;
-}
-
-void Scheduler::add_full_pages(GroupState& group) {
-  while (prefix_cache_ && (group.cached.pages + 1) * ops::kPageSlots <= group.computed)
-    add_page(
-        group.cached,
-        std::span(group.request.tokens)
-            .subspan(static_cast<size_t>(group.cached.pages * ops::kPageSlots), ops::kPageSlots),
-        group.pages);
-}
-
-void Scheduler::add_full_pages(Sequence& sequence) {
-  std::array<int32_t, ops::kPageSlots> tokens;
-  while (prefix_cache_ && (sequence.cached.pages + 1) * ops::kPageSlots <= sequence.computed) {
-    for (int64_t i = 0; i < ops::kPageSlots; ++i)
-      tokens[static_cast<size_t>(i)] =
-          sequence.token_at(static_cast<int32_t>(sequence.cached.pages * ops::kPageSlots + i));
-    add_page(sequence.cached, tokens, sequence.pages);
-  }
-}
-
-// If another sequence has computed the same page, it replaces this one's: the bits are the same.
-void Scheduler::add_page(CachedPrefix& cached, std::span<const int32_t> tokens,
-                         std::vector<ops::PageId>& pages) {
-  ops::PageId& page = pages[static_cast<size_t>(cached.pages)];
-  const kv::PrefixCache::Found found = prefix_cache_->insert(cached.id, tokens, page);
-  if (found.page != page) {
-    pool_.share(found.page);
-    pool_.release(std::exchange(page, found.page));
-  }
-  cached = {cached.pages + 1, found.prefix};
-}
-
 void Scheduler::new_weights() {
   TLT_CHECK(running_.empty() && waiting_.empty(), "new weights while ", running(), " run and ",
             waiting(), " wait");
-  if (prefix_cache_) prefix_cache_->clear();
+  prefixes_.clear();
 }
 
 void Scheduler::check_invariants() const {
@@ -447,7 +374,7 @@ void Scheduler::check_invariants() const {
   }
   TLT_CHECK(free == pool_.free_pages(), free, " pages have no holder, ", pool_.free_pages(),
             " are free");
-  if (prefix_cache_) prefix_cache_->check_invariants();
+  prefixes_.check_invariants();
 }
 
 }  // namespace tlt::rollout

@@ -6,11 +6,7 @@
 // progress, and every sequence becomes the oldest. A group's prompt is computed by the first of its
 // samples that runs; its pages are kept while a sample of it runs.
 //
-// With a prefix cache, a prompt begins with the pages that the cache has of it, and every page that
-// is full goes there, also those of responses. A page is added after the forward pass that computed
-// its last entry, and then never written: so what a prompt shares is complete.
-//
-// Owns       the waiting and the running sequences; the prefix cache.
+// Owns       the waiting and the running sequences; the prefix cache (shared_prefixes.h).
 // Borrows    kv::PagePool, to allocate and release pages.
 // Not here   the forward pass (engine.h); sampling tokens (token_sampler.h).
 // Threading  engine thread only; no locks.
@@ -29,13 +25,12 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "kv/page_pool.h"
-#include "kv/prefix_cache.h"
 #include "rollout/engine_options.h"
+#include "rollout/shared_prefixes.h"
 #include "rollout/step_plan.h"
 
 namespace tlt::rollout {
@@ -45,12 +40,6 @@ struct Unfinished {
   int64_t sequences = 0;
   int64_t tokens = 0;     // tokens so far, prompts included
   int64_t remaining = 0;  // largest number of tokens that one of them may still get
-};
-
-// Since construction.
-struct PrefixCacheStats {
-  int64_t queries = 0;  // tokens of prompts that were looked up
-  int64_t hits = 0;     // part of queries: tokens that need not be computed
 };
 
 class Scheduler {
@@ -90,7 +79,7 @@ class Scheduler {
   Unfinished unfinished() const;
   int64_t preemptions() const { return preemptions_; }
   int64_t peak_pages() const { return peak_pages_; }
-  const PrefixCacheStats& prefix_cache_stats() const { return prefix_stats_; }
+  const PrefixCacheStats& prefix_cache_stats() const { return prefixes_.stats(); }
 
   // Throws Error when a page's reference count differs from its holders, when a queue is out of
   // order, or when the prefix cache and the pages differ. Slow: for tests.
@@ -122,19 +111,9 @@ class Scheduler {
   void release(std::vector<ops::PageId>& pages);
   void release_prompt(GroupState& group);
 
-  // The prefix cache; without effect when there is none.
-  std::optional<kv::PrefixCache::Found> find_page(const GroupState& group,
-                                                  const CachedPrefix& prefix) const;
-  int64_t held_pages_of(const GroupState& group) const;
-  void begin_with_cached(GroupState& group);
-  void add_full_pages(GroupState& group);
-  void add_full_pages(Sequence& sequence);
-  void add_page(CachedPrefix& cached, std::span<const int32_t> tokens,
-                std::vector<ops::PageId>& pages);
-
   const EngineOptions options_;
   kv::PagePool& pool_;
-  std::optional<kv::PrefixCache> prefix_cache_;
+  SharedPrefixes prefixes_;
 
   std::vector<std::unique_ptr<Sequence>> running_;  // oldest first
   std::deque<std::unique_ptr<Sequence>> waiting_;   // oldest first, all younger than running_
@@ -148,7 +127,6 @@ class Scheduler {
   int64_t arrived_ = 0;  // sequences submitted since construction
   int64_t preemptions_ = 0;
   int64_t peak_pages_ = 0;
-  PrefixCacheStats prefix_stats_;
 };
 
 }  // namespace tlt::rollout

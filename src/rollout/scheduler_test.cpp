@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -73,6 +74,14 @@ class FakeRunner {
     const auto group = make_group(prompt_id, 1, samples, max_new_tokens);
     group->request.tokens = prompt;
     scheduler_.submit(group);
+  }
+  // The next turn of an episode of this prompt.
+  void resume(const std::vector<int32_t>& prompt, Response response, int64_t max_new_tokens) {
+    const auto group = make_group(response.prompt_id, 1, 1, max_new_tokens);
+    group->request.tokens = prompt;
+    std::vector<Response> responses;
+    responses.push_back(std::move(response));
+    scheduler_.submit(group, std::move(responses));
   }
   void new_weights() {
     scheduler_.new_weights();
@@ -546,6 +555,87 @@ TEST(SchedulerTest, HitsAreThoseOfAPlainMap) {
   EXPECT_EQ(runner.scheduler().preemptions(), 0);
 }
 
+// Adds tokens that an environment gave.
+void observe(Response& response, const std::vector<int32_t>& tokens) {
+  const auto begin = static_cast<int32_t>(response.tokens.size());
+  response.tokens = joined(std::move(response.tokens), tokens);
+  response.logprobs.resize(response.tokens.size());
+  response.observed.push_back({begin, static_cast<int32_t>(response.tokens.size())});
+}
+
+// Prompts of all lengths around page boundaries: a turn computes the new tokens, the last one of
+// the turn before, which was not computed yet, and what is not in a full page.
+TEST(SchedulerTest, NextTurnComputesNewTokensOnly) {
+  for (int64_t length = 1; length < 50; ++length) {
+    FakeRunner runner(with_prefix_cache(), 256);
+    const std::vector<int32_t> prompt = prompt_of(5, length);
+    runner.submit(5, prompt, /*samples=*/1, /*max_new_tokens=*/1000);
+    runner.run();
+    for (int turn = 1; turn < 6; ++turn) {
+      Response response = runner.done.back();
+      ASSERT_EQ(response.finish, FinishReason::kStop);
+      const int64_t computed = length + std::ssize(response.tokens) - 1, before = runner.rows;
+      const int64_t cached = computed / 16 * 16;
+      observe(response, prompt_of(100, 3 * turn));
+      runner.resume(prompt, std::move(response), 1000);
+      runner.run();
+      const bool has_prompt = cached >= length;  // in full pages
+      EXPECT_EQ(runner.done.back().cached_tokens, has_prompt ? cached : (length - 1) / 16 * 16);
+      const int64_t tokens = length + std::ssize(runner.done.back().tokens) - 1;
+      EXPECT_EQ(runner.rows - before, tokens - runner.done.back().cached_tokens)
+          << length << ", turn " << turn;
+    }
+    EXPECT_EQ(runner.stale_slots, 0);
+  }
+}
+
+// The samples of a prompt hold its pages once, also in later turns; and without cached prompts.
+TEST(SchedulerTest, TurnsOfAGroupShareThePromptsPages) {
+  EngineOptions options = with_prefix_cache();
+  options.caches_prompts = false;
+  FakeRunner runner(options, 256);
+  const std::vector<int32_t> prompt = prompt_of(5, 64);
+  runner.submit(5, prompt, 4, 1000);
+  runner.submit(6, prompt, 1, 1);
+  runner.run();
+  EXPECT_EQ(runner.scheduler().prefix_cache_stats().queries, 0);
+  EXPECT_EQ(runner.scheduler().prefix_cache_stats().hits, 0) << "of a prompt";
+  int64_t known = 0, pages = 4;
+  for (Response& response : std::exchange(runner.done, {})) {
+    if (response.prompt_id != 5) continue;
+    const int64_t cached = (63 + std::ssize(response.tokens)) / 16 * 16;
+    observe(response, {7, 7, 7});
+    known += 64 + std::ssize(response.tokens);
+    pages += (63 + std::ssize(response.tokens)) / 16 + 1 - 4;
+    EXPECT_GE(cached, 64);
+    runner.resume(prompt, std::move(response), 1000);
+  }
+  runner.step();
+  EXPECT_EQ(runner.scheduler().prefix_cache_stats().queries, known);
+  EXPECT_LE(runner.pool().total_pages() - runner.pool().free_pages(), pages + 4);
+  runner.run();
+  EXPECT_EQ(runner.stale_slots, 0);
+  EXPECT_GE(runner.scheduler().prefix_cache_stats().hits, 4 * 64);
+}
+
+// Episodes wait between their turns; others take the pages that they leave.
+TEST(SchedulerTest, PagesOfWaitingEpisodesAreGivenBack) {
+  FakeRunner runner(with_prefix_cache(), /*pages=*/16);
+  const std::vector<int32_t> prompt = prompt_of(5, 100);
+  runner.submit(5, prompt, 1, 100);
+  runner.run();
+  Response response = runner.done.back();
+  runner.submit(6, prompt_of(6, 200), 1, 50);
+  runner.run();
+  EXPECT_EQ(runner.scheduler().preemptions(), 0);
+  ASSERT_EQ(response.finish, FinishReason::kStop);
+  observe(response, {7, 7, 7});
+  runner.resume(prompt, std::move(response), 150);
+  runner.run();
+  EXPECT_LT(runner.done.back().cached_tokens, 96);
+  EXPECT_EQ(runner.stale_slots, 0);
+}
+
 struct Walk {
   int64_t hits = 0;
   int64_t stale_slots = 0, preemptions = 0, cancelled = 0, repeated_rows = 0;
@@ -638,6 +728,56 @@ TEST(SchedulerTest, RandomWalkWithPrefixCacheKeepsInvariantsAndResponses) {
   EXPECT_GT(all.preemptions, 100);
   EXPECT_GT(all.cancelled, 50);
   EXPECT_GT(all.hits, 1000);
+}
+
+// Episodes in little memory, whose turns come back in any order.
+Walk random_episodes(uint64_t seed) {
+  RandomStream random(seed, {});
+  EngineOptions options;
+  options.max_running = 1 + static_cast<int64_t>(random.below(12));
+  options.max_batch_tokens = options.max_running + static_cast<int64_t>(random.below(40));
+  options.prefill_chunk = 1 + static_cast<int64_t>(random.below(40));
+  options.prefix_cache = true;
+  options.caches_prompts = random.below(2) == 0;
+  FakeRunner runner(options, 14 + static_cast<int64_t>(random.below(40)));
+  constexpr int64_t kMost = 150;
+  const auto prompt = [](uint32_t id) {
+    return joined(prompt_of(99, 7 * (id % 3)), prompt_of(id % 4, 1 + id * 9 % 50));
+  };
+  std::vector<Response> waiting;
+  for (uint32_t id = 0; id < 8; ++id) runner.submit(id, prompt(id), 1 + id % 3, kMost);
+  for (int event = 0; event < 700; ++event) {
+    runner.step();
+    for (Response& response : std::exchange(runner.done, {}))
+      if (response.finish == FinishReason::kStop) waiting.push_back(std::move(response));
+    if (waiting.empty() || random.below(5) > 0) continue;
+    const auto chosen = waiting.begin() + static_cast<std::ptrdiff_t>(random.below(waiting.size()));
+    Response response = std::move(*chosen);
+    waiting.erase(chosen);
+    observe(response, prompt_of(random.below(3) ? 7 : 8, 1 + random.below(30)));
+    const uint32_t id = response.prompt_id;
+    if (std::ssize(response.tokens) < kMost) runner.resume(prompt(id), std::move(response), kMost);
+  }
+  runner.run();
+  return {.hits = runner.scheduler().prefix_cache_stats().hits,
+          .stale_slots = runner.stale_slots,
+          .preemptions = runner.scheduler().preemptions(),
+          .repeated_rows = runner.repeated_rows};
+}
+
+TEST(SchedulerTest, RandomEpisodesKeepInvariants) {
+  Walk all;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Walk walk = random_episodes(seed);
+    ASSERT_EQ(walk.stale_slots, 0) << "seed " << seed;
+    if (HasFailure()) FAIL() << "seed " << seed;
+    all.hits += walk.hits;
+    all.preemptions += walk.preemptions;
+    all.repeated_rows += walk.repeated_rows;
+  }
+  EXPECT_GT(all.hits, 10'000);
+  EXPECT_GT(all.preemptions, 50);
+  EXPECT_GT(all.repeated_rows, 100);
 }
 
 TEST(SchedulerTest, RandomWalkDetectsAMissingPageCopy) {

@@ -16,6 +16,16 @@ int64_t GroupState::pages_to_finish() const {
   return ops::pages_for(positions) + (copies_a_page ? 1 : 0);
 }
 
+Sequence* GroupState::lone_resumed() const {
+  return unfinished.size() == 1 && !unfinished.front()->tokens.empty() ? unfinished.front()
+                                                                       : nullptr;
+}
+
+void Sequence::copy_page(int64_t page, PageTokens& copy) const {
+  const auto first = static_cast<int32_t>(page * ops::kPageSlots);
+  for (int32_t i = 0; i < ops::kPageSlots; ++i) copy[static_cast<size_t>(i)] = token_at(first + i);
+}
+
 double Sequence::uniform_at(size_t more) const {
   const Group& request = group->request;
   const uint64_t key =

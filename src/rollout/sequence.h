@@ -11,6 +11,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,6 +34,8 @@ struct CachedPrefix {
   kv::PrefixId id = kv::PrefixCache::kEmpty;
 };
 
+using PageTokens = std::array<int32_t, ops::kPageSlots>;
+
 struct GroupState {
   // Constant once submitted.
   Group request;
@@ -54,6 +57,12 @@ struct GroupState {
   bool prompt_ready() const { return computed == prompt_tokens(); }
   // Pages that one sample needs to reach max_new_tokens when only its group's prompt is in memory.
   int64_t pages_to_finish() const;
+  // Pages of a sample that has all its tokens.
+  size_t most_pages() const {
+    return static_cast<size_t>(ops::pages_for(prompt_tokens() + max_new_tokens));
+  }
+  // The only sample that is unfinished, if it has tokens; else null.
+  Sequence* lone_resumed() const;
 };
 
 struct Sequence {
@@ -86,6 +95,8 @@ struct Sequence {
     return position < prompt ? group->request.tokens[static_cast<size_t>(position)]
                              : tokens[static_cast<size_t>(position - prompt)];
   }
+  // The tokens of its page `page`. REQUIRES: all of them are known.
+  void copy_page(int64_t page, PageTokens& tokens) const;
   int32_t known() const { return group->prompt_tokens() + static_cast<int32_t>(tokens.size()); }
 
   // True when all known positions but the last have KV entries: the sequence can be drafted for.
@@ -94,6 +105,12 @@ struct Sequence {
   int64_t remaining() const { return group->max_new_tokens - std::ssize(tokens); }
 
   drafter::SequenceId id() const { return {group->request.prompt_id, sample}; }
+
+  // How its tokens are sampled.
+  ops::SamplingRule rule() const {
+    return sample < group->request.first_greedy_sample ? group->rule
+                                                       : ops::SamplingRule{.temperature = 0};
+  }
 
   // The uniform in [0, 1) that the token `more` positions after the next one is sampled with.
   double uniform_at(size_t more) const;

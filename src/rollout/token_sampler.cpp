@@ -104,7 +104,7 @@ void TokenSampler::advance(std::span<const SampleRequest> requests, const at::Te
   for (const Walk& walk : walks_) {
     const Sequence& sequence = *requests[walk.request].sequence;
     sample_rows_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
-                            .rule = sequence.group->rule,
+                            .rule = sequence.rule(),
                             .uniform = sequence.uniform_at(tokens_[walk.request].size()),
                             .tokens = model_.tokens()});
     if (const int64_t count = sequence.group->request.top_logprobs; count > 0) {

@@ -11,15 +11,17 @@
 namespace tlt::run {
 namespace {
 
-constexpr std::array<std::string_view, 9> kEstimators = {"grpo",
-                                                         "rloo",
-                                                         "opo",
-                                                         "gpg",
-                                                         "max_rl",
-                                                         "grpo_passk",
-                                                         "pass_at_k",
-                                                         "reinforce_plus_plus",
-                                                         "reinforce_plus_plus_baseline"};
+constexpr std::array<std::string_view, 11> kEstimators = {"grpo",
+                                                          "rloo",
+                                                          "opo",
+                                                          "gpg",
+                                                          "max_rl",
+                                                          "grpo_passk",
+                                                          "pass_at_k",
+                                                          "reinforce_plus_plus",
+                                                          "reinforce_plus_plus_baseline",
+                                                          "remax",
+                                                          "gae"};
 constexpr std::array<std::string_view, 4> kMetrics = {"acc", "score", "seq_reward",
                                                       "seq_final_reward"};
 
@@ -31,6 +33,21 @@ void FilterGroupsOptions::check() const {
                   "'; use acc, score, seq_reward or seq_final_reward");
   TLT_CHECK_INPUT(max_num_gen_batches >= 0, "algorithm.filter_groups.max_num_gen_batches is ",
                   max_num_gen_batches, "; give 0 for no limit, or a number of batches");
+}
+
+void AlgorithmOptions::check_discounts() const {
+  TLT_CHECK_INPUT(gamma >= 0 && gamma <= 1 && lam >= 0 && lam <= 1, "algorithm.gamma is ", gamma,
+                  " and algorithm.lam ", lam, "; give numbers from 0 to 1");
+  TLT_CHECK_INPUT(gamma == 1 || has_critic() || adv_estimator == "reinforce_plus_plus",
+                  "algorithm.gamma has no effect with algorithm.adv_estimator=", adv_estimator,
+                  ", whose reward is of the whole response; leave it out, or set "
+                  "algorithm.adv_estimator=gae or reinforce_plus_plus");
+  TLT_CHECK_INPUT(lam == 1 || has_critic(),
+                  "algorithm.lam has no effect with algorithm.adv_estimator=", adv_estimator,
+                  "; leave it out, or set algorithm.adv_estimator=gae");
+  TLT_CHECK_INPUT(norm_adv_by_std_in_grpo || !(has_critic() || has_greedy_baseline()),
+                  "algorithm.norm_adv_by_std_in_grpo has no effect with algorithm.adv_estimator=",
+                  adv_estimator, "; leave it out, or set algorithm.adv_estimator=grpo");
 }
 
 void AlgorithmOptions::check(int64_t samples) const {
@@ -54,6 +71,7 @@ void AlgorithmOptions::check(int64_t samples) const {
                   pass_k, " and rollout.n ", samples,
                   "; pass_at_k needs a pass_k from 1 to rollout.n - 1, since every choice of all "
                   "responses has the same best one");
+  check_discounts();
   train::parse_kl_type(kl_penalty, "algorithm.kl_penalty");
   TLT_CHECK_INPUT(kl_ctrl.kl_coef >= 0, "algorithm.kl_ctrl.kl_coef is ", kl_ctrl.kl_coef,
                   "; use 0 or more");

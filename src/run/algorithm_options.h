@@ -44,6 +44,8 @@ struct AlgorithmOptions {
   std::string adv_estimator = "grpo";
   bool norm_adv_by_std_in_grpo = true;
   int64_t pass_k = 0;
+  double gamma = 1.0;
+  double lam = 1.0;
   bool use_kl_in_reward = false;
   std::string kl_penalty = "kl";
   KlControlOptions kl_ctrl;
@@ -53,12 +55,16 @@ struct AlgorithmOptions {
   void visit(auto& v) {
     v(adv_estimator, "adv_estimator", Affects::kResults,
       "How rewards become advantages: grpo, rloo, opo, gpg, max_rl, grpo_passk, pass_at_k, "
-      "reinforce_plus_plus or reinforce_plus_plus_baseline.");
+      "reinforce_plus_plus, reinforce_plus_plus_baseline, remax or gae (PPO with a critic).");
     v(norm_adv_by_std_in_grpo, "norm_adv_by_std_in_grpo", Affects::kResults,
       "Divide by the group's standard deviation (GRPO); false: as in Dr. GRPO. Also of grpo_passk "
       "and pass_at_k.");
     v(pass_k, "pass_k", Affects::kResults,
       "Number of responses, of rollout.n, whose best one pass_at_k trains; 0: not set.");
+    v(gamma, "gamma", Affects::kResults,
+      "Discount of later rewards, for gae and reinforce_plus_plus.");
+    v(lam, "lam", Affects::kResults,
+      "Lambda of gae: 1: the return minus the value; 0: the next value's difference only.");
     v(use_kl_in_reward, "use_kl_in_reward", Affects::kResults,
       "Subtract the KL divergence from the reference policy from the reward.");
     v(kl_penalty, "kl_penalty", Affects::kResults,
@@ -67,8 +73,15 @@ struct AlgorithmOptions {
     v.group("filter_groups", filter_groups);
     v.group("rollout_correction", rollout_correction);
   }
+  // gae needs a critic, whose options are the section `critic` (run_options.h).
+  bool has_critic() const { return adv_estimator == "gae"; }
+  // remax compares with a response to the same prompt that is decoded greedily.
+  bool has_greedy_baseline() const { return adv_estimator == "remax"; }
   // `samples`: rollout.n.
   void check(int64_t samples) const;
+
+ private:
+  void check_discounts() const;
 };
 
 }  // namespace tlt::run

@@ -11,8 +11,10 @@ namespace {
 constexpr std::string_view kGenerateOnly =
     "the responses could not be trained on otherwise; tlt generate has --accept-threshold-single "
     "and --accept-threshold-acc";
-constexpr std::string_view kOnlyLr =
-    "set speculative.train.optim.lr or speculative.train.optim.lr_scheduler_type";
+constexpr std::string_view kOnlyLr = "set speculative.train.optim.lr";
+// Of a strategy that was described by three options.
+constexpr std::string_view kFirstStrategy =
+    "speculative.eagle.mab_configs: 8_4_48 has depth 8, width 4 and 48 tokens to verify";
 
 constexpr std::string_view kMemory = "speculative.memory_bytes, of which it is a part";
 
@@ -75,7 +77,6 @@ constexpr DroppedOption kDropped[] = {
     {"data.messages_key", "\"messages\"", ""},
     {"actor.max_skipped_steps", "5", ""},
     {"actor.loss_scale_factor", "0.0", "data.max_response_length", true},
-    {"algorithm.gamma", "1.0", ""},
     {"algorithm.rollout_correction.bypass_mode", "false",
      "actor.policy_loss.loss_mode: reinforce for bypass_mode=true with loss_type=reinforce", true},
     {"algorithm.rollout_correction.loss_type", "\"ppo_clip\"",
@@ -91,6 +92,14 @@ constexpr DroppedOption kDropped[] = {
     {"trainer.watchdog_timeout_seconds", "600.0", "trainer.timeout_seconds: 1.1 times as long",
      true},
     {"trainer.replay_responses", "8", ""},
+    {"speculative.eagle.spec_steps", "8", kFirstStrategy, true},
+    {"speculative.eagle.spec_topk", "4", kFirstStrategy, true},
+    {"speculative.eagle.spec_verify_tokens", "48", kFirstStrategy, true},
+    {"speculative.eagle.mab_bs_threshold", "[1, 2, 5, 21]", "set speculative.eagle.mab_configs"},
+    {"speculative.train.optim.lr_scheduler_type", "\"cosine\"", kOnlyLr},
+    {"speculative.train.hidden_states_bytes", "17179869184",
+     "data.train_max_samples: the folder has the states of all prompts", true},
+    {"reward.code.memory_megabytes", "512", ""},
     {"reward.countdown_format_score", "0.1", ""},
     {"reward.repetition.ngram_size", "3", ""},
     {"reward.repetition.max_penalty", "1.0", "set the weight of repetition in reward.weights"},

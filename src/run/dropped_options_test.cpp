@@ -107,6 +107,9 @@ TEST(DroppedOptionsTest, ValuesAreThoseOfTheConstants) {
       {"speculative.eagle.prompt_memory_bytes", &speculative.eagle.drafter.prompt_memory_bytes},
       {"speculative.suffix.memory_bytes", &suffix.memory_bytes},
       {"speculative.train.buffer_bytes", &idle.buffer_bytes},
+      {"speculative.eagle.mab_bs_threshold", &speculative.eagle.mab_bs_threshold},
+      {"speculative.train.optim.lr_scheduler_type", &trainer.optim.lr_scheduler_type},
+      {"reward.code.memory_megabytes", &options.reward.code.memory_megabytes},
       {"actor.optim.eps", &options.actor.optim.eps}};
   for (const auto& [name, value] : constants)
     EXPECT_TRUE(is_dropped_value(name, to_text(value))) << name << " is " << to_text(value);

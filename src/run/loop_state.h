@@ -22,7 +22,7 @@ struct LoopState {
 struct SavedState {
   LoopState state;
   int64_t optimizer_steps = 0;
-  int64_t skipped_in_row = 0;  // AdamW::skipped_in_row()
+  int64_t skipped_in_row = 0;  // Optimizer::skipped_in_row()
 };
 std::string to_json(const SavedState& saved);
 // Throws InputError, which names `location`, if a field is missing.

@@ -23,20 +23,20 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxFileBytes = 4 << 20;
 
 // Of the options that affect results, those that may change: the optimizer, coefficients of the
-// loss, and limits. A name that ends with a dot stands for its group.
+// loss, and limits. A name that ends with a dot stands for its group; kMayNotChange takes precedence.
 constexpr auto kMayChange = std::to_array<std::string_view>(
     {"actor.optim.", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c",
-     "actor.kl_loss_coef", "actor.entropy_coeff", "algorithm.kl_ctrl.kl_coef",
-     "algorithm.filter_groups.max_num_gen_batches",
+     "actor.kl_loss_coef", "actor.entropy_coeff", "critic.optim.", "critic.cliprange_value",
+     "algorithm.kl_ctrl.kl_coef", "algorithm.filter_groups.max_num_gen_batches",
      "algorithm.rollout_correction.rollout_is_threshold", "reward.timeout_seconds",
-     "reward.code.memory_megabytes", "speculative.train.optim.",
-     "speculative.train.hidden_states_bytes", "trainer.total_training_steps",
-     "trainer.total_epochs"});
-// Of the others, those that may not: where the run and its model are.
+     "speculative.train.optim.", "trainer.total_training_steps", "trainer.total_epochs"});
+// Of these and of options that do not affect results, those that may not: where the run and its
+// model are, and what its checkpoints have.
 constexpr auto kMayNotChange = std::to_array<std::string_view>(
-    {"model.path", "model.lora_adapter_path", "speculative.eagle.spec_model_path",
-     "speculative.train.hidden_states_dir", "trainer.project_name", "trainer.experiment_name",
-     "trainer.default_local_dir", "trainer.resume_mode"});
+    {"actor.optim.optimizer", "model.path", "model.lora_adapter_path",
+     "speculative.eagle.spec_model_path", "speculative.train.hidden_states_dir",
+     "trainer.project_name", "trainer.experiment_name", "trainer.default_local_dir",
+     "trainer.resume_mode"});
 
 toml::table parse(std::string_view text, const std::string& place) {
   check_toml_limits(text, place);
@@ -112,8 +112,8 @@ bool may_override(const OptionRef& option) {
   const auto is_named = [&](std::string_view name) {
     return option.name == name || (name.ends_with('.') && option.name.starts_with(name));
   };
-  return option.affects == Affects::kResults ? std::ranges::any_of(kMayChange, is_named)
-                                             : std::ranges::none_of(kMayNotChange, is_named);
+  return std::ranges::none_of(kMayNotChange, is_named) &&
+         (option.affects != Affects::kResults || std::ranges::any_of(kMayChange, is_named));
 }
 
 std::vector<Override> apply_overrides(const std::vector<OptionRef>& refs, const std::string& folder,

@@ -104,9 +104,9 @@ TEST_F(OverridesTest, OptionsTomlIsStillARecipe) {
 
 TEST_F(OverridesTest, WhatTheRunIsCannotChange) {
   for (const char* text :
-       {"rollout.n=4", "trainer.seed=3", "data.train_batch_size=8", "model.path=elsewhere",
-        "data.train_files=a.jsonl", "trainer.experiment_name=b", "reward.functions=math",
-        "model.lora_rank=2", "data.apply_chat_template_kwargs.a=1"})
+       {"rollout.n=4", "actor.optim.optimizer=Muon", "trainer.seed=3", "data.train_batch_size=8",
+        "model.path=elsewhere", "data.train_files=a.jsonl", "trainer.experiment_name=b",
+        "reward.functions=math", "model.lora_rank=2", "data.apply_chat_template_kwargs.a=1"})
     EXPECT_THAT(complaint({text}),
                 AllOf(HasSubstr(std::string("--override ") + text),
                       HasSubstr(" says what the run is and cannot change within it")))

@@ -46,7 +46,8 @@ Run::Run(const std::string& command, const RunOptions& options, const RunContext
       context_(context),
       folder_(options, identity_of(command, options, context, more), *context.comm) {}
 
-std::optional<train::CheckpointPlace> Run::resume(train::AdamW& optimizer, data::Sampler& sampler) {
+std::optional<train::CheckpointPlace> Run::resume(train::Optimizer& optimizer,
+                                                  data::Sampler& sampler) {
   auto found = find_checkpoint(folder_.checkpoints(), *context_.comm);
   if (!found) return std::nullopt;
   const SavedState saved = parse_state(train::read_text(*found, train::kLoopText).value(),
@@ -97,7 +98,7 @@ bool Run::is_due(int64_t frequency) const {
 
 bool Run::is_unsaved() const { return options_.trainer.save_freq > 0 && saved_step_ < state_.step; }
 
-void Run::save(const train::AdamW& optimizer,
+void Run::save(const train::Optimizer& optimizer,
                const std::function<void(train::CheckpointParts& parts)>& add) {
   const Stopwatch watch;
   saved_step_ = state_.step;
@@ -127,13 +128,14 @@ void Run::check_skipped(const SkippedSteps& skipped) const {
                 counted(skipped.count, "optimizer step"));
 }
 
-void Run::check_skipped(const train::TrainStats& stats, const train::AdamW& optimizer,
-                        const DumpedStep& batch) {
+void Run::check_skipped(const train::TrainStats& stats, const train::Optimizer& optimizer,
+                        const DumpedStep& batch, const std::string& rate) {
   if (stats.skipped_steps > 0)
     check_skipped({.count = stats.skipped_steps,
                    .fault = stats.fault,
                    .in_row = optimizer.skipped_in_row(),
-                   .batch = folder_.write_skipped(batch, context_.tokenizer)});
+                   .batch = folder_.write_skipped(batch, context_.tokenizer),
+                   .remedy = "--override " + rate + "=… (a lower learning rate)"});
 }
 
 void Run::report_pace(double seconds, double tokens, Metrics& metrics) {

@@ -1,10 +1,10 @@
-// Run: the part of a run that tlt train, sft and draft have in common: it locks the run folder,
+// Run: the part of a run that tlt train, sft, dpo and draft have in common: it locks the run folder,
 // resumes from the last checkpoint, counts, reports and saves steps, and ends with an exit code.
 //
 // Owns       the run folder, the checkpoint writer, the progress of the run (loop_state.h), the
 //            watchdog.
 // Borrows    options and run context.
-// Not here   what a step does, and which of its state is saved (rl_loop.h, sft_loop.cpp,
+// Not here   what a step does, and which of its state is saved (rl_loop.h, example_loop.h,
 //            draft_loop.cpp).
 // Threading  engine thread only. All workers call the same functions in the same order.
 //
@@ -55,9 +55,9 @@ namespace tlt::run {
 struct SkippedSteps {
   int64_t count = 0;       // in this update
   std::string fault;       // of the last one
-  int64_t in_row = 0;      // since the last finished one: AdamW::skipped_in_row()
+  int64_t in_row = 0;      // since the last finished one: Optimizer::skipped_in_row()
   std::string batch = {};  // file with the batch; empty: none was written
-  std::string remedy = "--override actor.optim.lr=… (a lower learning rate)";
+  std::string remedy;      // what helps if there are too many
 };
 
 class Run {
@@ -69,7 +69,7 @@ class Run {
 
   // Loads the newest complete checkpoint into optimizer, adapter and sampler. nullopt: there is
   // none, so the run starts at step 0. InputError: the workers see different checkpoints.
-  std::optional<train::CheckpointPlace> resume(train::AdamW& optimizer, data::Sampler& sampler);
+  std::optional<train::CheckpointPlace> resume(train::Optimizer& optimizer, data::Sampler& sampler);
 
   // Drops what the folder has of later steps, and opens it for writing.
   void start(int64_t total_steps);
@@ -91,15 +91,16 @@ class Run {
   bool is_unsaved() const;
 
   // Saves a checkpoint of the present step; `add` adds the networks, on rank 0 only.
-  void save(const train::AdamW& optimizer,
+  void save(const train::Optimizer& optimizer,
             const std::function<void(train::CheckpointParts& parts)>& add);
 
   // After an update and before advance(): a warning if steps were skipped. Throws Error, on all
   // workers, if there are more in a row than the limit; the step is then not counted.
   void check_skipped(const SkippedSteps& skipped) const;
-  // The same for an update of the policy; if steps were skipped, writes its batch into the folder.
-  void check_skipped(const train::TrainStats& stats, const train::AdamW& optimizer,
-                     const DumpedStep& batch);
+  // The same for an update of policy or critic; if steps were skipped, writes its batch into the
+  // folder. `rate`: the option of its learning rate.
+  void check_skipped(const train::TrainStats& stats, const train::Optimizer& optimizer,
+                     const DumpedStep& batch, const std::string& rate = "actor.optim.lr");
 
   // Sets timing_s/step, perf/* and training/* for a step of `seconds` and `tokens`, and
   // timing_s/save_checkpoint if a checkpoint was saved since the last step.

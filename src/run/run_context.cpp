@@ -68,6 +68,20 @@ at::ScalarType compute_type(const RunOptions& options) {
   return config.type_name == "float32" ? at::kFloat : at::kBFloat16;
 }
 
+// InputError unless the tokens of the model folder that `option` names are those of the run's model.
+void check_same_tokens(const char* option, const std::string& folder, const RunOptions& options,
+                       const tokenizer::Tokenizer& wanted) {
+  const auto tokenizer = tokenizer::Tokenizer::load(folder);
+  const int64_t tokens = wanted.vocab_size();
+  TLT_CHECK_INPUT(tokenizer.vocab_size() == tokens, option, ": ", folder, " has ",
+                  tokenizer.vocab_size(), " tokens and ", options.model.path, " has ", tokens,
+                  "; give a model with the same tokenizer");
+  for (int32_t id = 0; id < tokens; ++id)
+    TLT_CHECK_INPUT(tokenizer.token_bytes(id) == wanted.token_bytes(id), option, ": token ", id,
+                    " of ", folder, " is not that of ", options.model.path,
+                    "; give a model with the same tokenizer");
+}
+
 // Gives all workers the weights of rank 0.
 void broadcast_weights(const model::PolicyModel& policy, cluster::Comm& comm) {
   for (const model::Parameter& parameter : policy.parameters()) {
@@ -106,24 +120,38 @@ std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const
 std::unique_ptr<model::PolicyModel> make_teacher(const RunOptions& options,
                                                  const RunContext& context) {
   const std::string& folder = options.distillation.teacher;
-  const auto tokenizer = tokenizer::Tokenizer::load(folder);
-  const int64_t tokens = context.tokenizer.vocab_size();
-  TLT_CHECK_INPUT(tokenizer.vocab_size() == tokens, "distillation.teacher: ", folder, " has ",
-                  tokenizer.vocab_size(), " tokens and ", options.model.path, " has ", tokens,
-                  "; give a teacher with the same tokenizer");
-  for (int32_t id = 0; id < tokens; ++id)
-    TLT_CHECK_INPUT(tokenizer.token_bytes(id) == context.tokenizer.token_bytes(id),
-                    "distillation.teacher: token ", id, " of ", folder, " is not that of ",
-                    options.model.path, "; give a teacher with the same tokenizer");
+  check_same_tokens("distillation.teacher", folder, options, context.tokenizer);
   auto teacher = model::load_policy(folder, context.device, context.model->type());
-  const int64_t rows = teacher->config().vocabulary, wanted = context.model->config().vocabulary;
+  const int64_t rows = teacher->config().vocabulary, wanted = context.model->config().vocabulary,
+                tokens = context.tokenizer.vocab_size();
   TLT_CHECK_INPUT(rows >= tokens, folder, ": tokenizer.json has ", tokens, " tokens, the model ",
                   rows, "; they do not belong together");
   TLT_CHECK_INPUT(!options.distillation.is_exact() || rows == wanted,
                   "distillation.teacher: the LM head of ", folder, " has ", rows,
                   " rows and that of ", options.model.path, " ", wanted,
-                  ", with padding; set distillation.loss_mode=k1, which needs no padding");
+                  ", with padding; give a teacher with as many, or let `tlt train` estimate with "
+                  "distillation.loss_mode=k1, which needs no padding");
   return teacher;
+}
+
+std::unique_ptr<train::ValueModel> make_critic(const RunOptions& options,
+                                               const RunContext& context) {
+  const std::string& folder = options.critic.model.path;
+  if (folder.empty())
+    return std::make_unique<train::ValueModel>(make_policy(options, context.device, *context.comm));
+  check_same_tokens("critic.model.path", folder, options, context.tokenizer);
+  const model::ModelConfig has = model::ModelConfig::read(folder),
+                           &wanted = context.model->config();
+  TLT_CHECK_INPUT(has.hidden == wanted.hidden && has.layers == wanted.layers &&
+                      has.vocabulary == wanted.vocabulary,
+                  "critic.model.path: ", folder, " has ", has.layers, " layers of hidden size ",
+                  has.hidden, " and a vocabulary of ", has.vocabulary, ", and ", options.model.path,
+                  " has ", wanted.layers, ", ", wanted.hidden, " and ", wanted.vocabulary,
+                  "; give a critic of the same shape");
+  auto critic = std::make_unique<train::ValueModel>(
+      model::load_policy(folder, context.device, context.model->type()));
+  critic->load_head(folder);
+  return critic;
 }
 
 std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,

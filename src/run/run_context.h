@@ -17,6 +17,7 @@
 #include "run/run_options.h"
 #include "tokenizer/tokenizer.h"
 #include "train/lora.h"
+#include "train/value_model.h"
 
 namespace tlt::run {
 
@@ -62,8 +63,14 @@ struct RunContext {
 };
 
 // The teacher of distillation.*, on the run's device and in its compute type. InputError: its tokens
-// are not those of the run's model.
+// are not those of the run's model. REQUIRES: it is a folder.
 std::unique_ptr<model::PolicyModel> make_teacher(const RunOptions& options,
                                                  const RunContext& context);
+
+// The critic of algorithm.adv_estimator=gae as the run starts: critic.model.path, or the policy that
+// the run starts from. All workers together. InputError: its tokens or shape are not those of the
+// run's model.
+std::unique_ptr<train::ValueModel> make_critic(const RunOptions& options,
+                                               const RunContext& context);
 
 }  // namespace tlt::run

@@ -7,7 +7,8 @@
 //   skipped/step_000012.jsonl  batch of a step with an invalid gradient
 //   checkpoints/step_000010, latest                  train/checkpoint.h
 //   unfinished_step     rollouts of a step that was interrupted (rl/unfinished_step.h)
-//   policy/, drafter/   results of tlt sft and tlt draft; drafter/ also of tlt train
+//   reference_logprobs  of the pairs of tlt dpo (warmup/reference_logprobs.h)
+//   policy/, drafter/   results of tlt sft, tlt dpo and tlt draft; drafter/ also of tlt train
 //   trackers.json        ids of the runs of W&B, MLflow … (tracker/trackers.h)
 //   log.txt, timeline.json, summary.txt, report.html, example_prompt.jsonl
 //

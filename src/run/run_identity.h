@@ -21,7 +21,7 @@ namespace tlt::run {
 inline constexpr int64_t kMaxIdentityBytes = int64_t{1} << 24;  // of a run.json
 
 struct RunIdentity {
-  std::string command;       // "train", "sft" or "draft"
+  std::string command;       // "train", "sft", "dpo" or "draft"
   std::string model;         // model::fingerprint of model.path; the same for a copy elsewhere
   std::string options;       // "name = value" lines, without the options for the number of steps
   std::string started = {};  // local time (run_context.h); not compared

@@ -8,6 +8,7 @@
 #include "data/countdown_source.h"
 #include "model/fingerprint.h"
 #include "rollout/make_speculation.h"
+#include "train/value_model.h"
 
 namespace tlt::run {
 namespace {
@@ -62,8 +63,13 @@ std::vector<cluster::Input> fingerprint_inputs(const RunOptions& options) {
   if (has_reward("command")) add_command(options.reward.command, inputs);
   for (const std::string& word : options.environment.command)
     inputs.push_back({"environment.command: " + word, fingerprint_of(word)});
-  if (options.distillation.is_on())
+  if (options.distillation.is_on() && !options.distillation.is_remote())
     inputs.push_back({"distillation.teacher", model::fingerprint(options.distillation.teacher)});
+  if (const std::string& critic = options.critic.model.path; !critic.empty()) {
+    inputs.push_back({"critic.model.path", model::fingerprint(critic)});
+    if (const std::string head = critic + train::kValueHeadFile; std::filesystem::exists(head))
+      inputs.push_back({"critic.model.path", fingerprint_of(head)});
+  }
   if (has_reward("judge"))
     inputs.push_back({"reward.judge.prompt", fingerprint_of(options.reward.judge.prompt)});
   if (const std::string init = options.speculative.train.network_plan().folder; !init.empty())

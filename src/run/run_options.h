@@ -114,6 +114,35 @@ struct RolloutOptions {
   }
 };
 
+// The value model of algorithm.adv_estimator=gae. What is not here is the actor's: batches, packs,
+// schedule, weight decay, clipping of the gradient.
+struct CriticOptions {
+  struct Model {
+    std::string path;
+    void visit(auto& v) {
+      v(path, "path", Affects::kResults,
+        "Hugging Face folder of the critic at the start of the run; empty: model.path. A critic of "
+        "a checkpoint has its value head in it; otherwise that begins at zero.");
+    }
+  };
+  struct Optim {
+    double lr = 1e-5;
+    void visit(auto& v) { v(lr, "lr", Affects::kResults, "Learning rate of the critic."); }
+  };
+  Model model;
+  Optim optim;
+  double cliprange_value = 0.5;
+
+  void visit(auto& v) {
+    v.group("model", model);
+    v.group("optim", optim);
+    v(cliprange_value, "cliprange_value", Affects::kResults,
+      "Bound of the change of a value in one step, as in verl: the larger of the losses with and "
+      "without it counts.");
+  }
+  void check() const;
+};
+
 // Whether trainer.logger may have this name.
 bool is_logger(const std::string& name);
 
@@ -126,6 +155,7 @@ struct RunControlOptions {
   int64_t save_freq = 10;
   int64_t test_freq = 10;
   bool val_before_train = true;
+  int64_t critic_warmup = 0;
   std::string resume_mode = "auto";
   int64_t max_ckpt_to_keep = 2;
   std::vector<std::string> logger = {"console", "file", "tensorboard"};
@@ -152,6 +182,9 @@ struct RunControlOptions {
     v(test_freq, "test_freq", Affects::kPlace,
       "Steps between validations (and one at the end); 0: none.");
     v(val_before_train, "val_before_train", Affects::kPlace, "Validation before the first step.");
+    v(critic_warmup, "critic_warmup", Affects::kResults,
+      "With a critic: the first step that trains the policy; those before it train the critic "
+      "only.");
     v(resume_mode, "resume_mode", Affects::kPlace,
       "auto: resume from the run folder's last checkpoint; disable: move that run aside and start "
       "again.");
@@ -227,10 +260,12 @@ struct RunOptions {
   RolloutOptions rollout;
   SpeculativeOptions speculative;
   train::TrainerOptions actor;
+  CriticOptions critic;
   AlgorithmOptions algorithm;
   reward::RewardOptions reward;
   environment::EnvironmentOptions environment;
   train::DistillationOptions distillation;
+  train::DpoOptions dpo;
   RunControlOptions trainer;
   std::vector<Override> overrides;  // of the run that resumes; the other members have their values
 
@@ -240,22 +275,35 @@ struct RunOptions {
     v.group("rollout", rollout);
     v.group("speculative", speculative);
     v.group("actor", actor);
+    v.group("critic", critic);
     v.group("algorithm", algorithm);
     v.group("reward", reward);
     v.group("environment", environment);
     v.group("distillation", distillation);
+    v.group("dpo", dpo);
     v.group("trainer", trainer);
   }
   void check() const;
 
+  // Responses to a prompt in a step, the one that is decoded greedily included.
+  int64_t responses_per_prompt() const {
+    return rollout.n + (algorithm.has_greedy_baseline() ? 1 : 0);
+  }
+
+  // The critic's options for its trainer.
+  train::TrainerOptions critic_options() const;
   // The trainer's options: `actor`, with the parts of other groups that concern its loss.
   train::TrainerOptions trainer_options() const {
     train::TrainerOptions options = actor;
     options.loss.rollout_correction = algorithm.rollout_correction;
     options.loss.distillation = distillation;
+    options.loss.dpo = dpo;
     options.loss.loss_scale_factor = static_cast<double>(data.max_response_length);
     return options;
   }
+
+ private:
+  void check_estimator() const;
 };
 
 }  // namespace tlt::run

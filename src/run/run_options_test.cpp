@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 namespace tlt::run {
@@ -52,11 +53,58 @@ TEST(RunOptionsTest, UnknownLoggerNamesTheNearest) {
     EXPECT_EQ(complaint_of(name), "");
 }
 
+// Options of one estimator are refused with another, by name.
+TEST(RunOptionsTest, EstimatorsRefuseTheOptionsOfOthers) {
+  const auto complaint_of = [](const std::vector<std::string>& overrides) -> std::string {
+    RunOptions options;
+    const auto refs = collect_options(options);
+    apply_toml_file(refs, TLT_SOURCE_DIR "/recipes/demo.toml");
+    for (const std::string& override : overrides) apply_override(refs, override);
+    try {
+      options.check();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string gae = "algorithm.adv_estimator=gae", remax = "algorithm.adv_estimator=remax";
+  EXPECT_EQ(complaint_of({gae, "algorithm.gamma=0.99", "algorithm.lam=0.95",
+                          "critic.cliprange_value=0.2", "trainer.critic_warmup=3"}),
+            "");
+  EXPECT_EQ(complaint_of({remax, "rollout.n=1"}), "");
+  EXPECT_EQ(complaint_of({"algorithm.adv_estimator=reinforce_plus_plus", "algorithm.gamma=0.9"}),
+            "");
+  const std::map<std::string, std::vector<std::string>> refused = {
+      {"algorithm.pass_k has no effect with algorithm.adv_estimator=gae",
+       {gae, "algorithm.pass_k=2"}},
+      {"algorithm.norm_adv_by_std_in_grpo has no effect with algorithm.adv_estimator=gae",
+       {gae, "algorithm.norm_adv_by_std_in_grpo=false"}},
+      {"algorithm.norm_adv_by_std_in_grpo has no effect with algorithm.adv_estimator=remax",
+       {remax, "algorithm.norm_adv_by_std_in_grpo=false"}},
+      {"rollout.temperature=0 makes all of them greedy", {remax, "rollout.temperature=0"}},
+      {"algorithm.gamma has no effect with algorithm.adv_estimator=grpo", {"algorithm.gamma=0.9"}},
+      {"algorithm.lam has no effect with algorithm.adv_estimator=remax",
+       {remax, "algorithm.lam=0.9"}},
+      {"critic.model.path has no effect with algorithm.adv_estimator=grpo",
+       {"critic.model.path=models/demo"}},
+      {"trainer.critic_warmup has no effect with algorithm.adv_estimator=grpo",
+       {"trainer.critic_warmup=2"}},
+      {"algorithm.gamma is 1.5", {gae, "algorithm.gamma=1.5"}},
+      {"algorithm.lam -1", {gae, "algorithm.lam=-1"}},
+      {"critic.optim.lr is -1", {gae, "critic.optim.lr=-1"}},
+      {"critic.cliprange_value is 0", {gae, "critic.cliprange_value=0"}},
+      {"must not be negative", {gae, "trainer.critic_warmup=-1"}}};
+  for (const auto& [sentence, overrides] : refused)
+    EXPECT_NE(complaint_of(overrides).find(sentence), std::string::npos) << sentence << "\n"
+                                                                         << complaint_of(overrides);
+}
+
 TEST(RunOptionsTest, RefusesInvalidValues) {
   for (const char* override :
        {"rollout.n=0", "trainer.resume_mode=sometimes", "trainer.logger=clearml",
         "model.dtype=float16", "trainer.experiment_name=a/b", "actor.ppo_mini_batch_size=99",
-        "algorithm.adv_estimator=gae", "actor.optim.lr=-1", "rollout.temperature=-1"}) {
+         "algorithm.adv_estimator=gea", "actor.optim.lr=-1", "actor.optim.optimizer=adam",
+         "rollout.temperature=-1"}) {
     RunOptions options;
     const auto refs = collect_options(options);
     apply_toml_file(refs, TLT_SOURCE_DIR "/recipes/demo.toml");
@@ -67,6 +115,25 @@ TEST(RunOptionsTest, RefusesInvalidValues) {
         },
         InputError)
         << override;
+  }
+}
+
+TEST(RunOptionsTest, MuonDoesNotTrainAnAdapter) {
+  for (const char* adapter : {"model.lora_rank=4", "model.lora_adapter_path=adapter"}) {
+    RunOptions options;
+    const auto refs = collect_options(options);
+    apply_toml_file(refs, TLT_SOURCE_DIR "/recipes/demo.toml");
+    apply_override(refs, "actor.optim.optimizer=Muon");
+    EXPECT_NO_THROW(options.check());
+    apply_override(refs, adapter);
+    try {
+      options.check();
+      ADD_FAILURE() << adapter;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("actor.optim.optimizer=Muon trains the matrices"),
+                std::string::npos)
+          << error.what();
+    }
   }
 }
 

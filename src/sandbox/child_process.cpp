@@ -127,12 +127,12 @@ ChildProcess::Outcome ChildProcess::ask(const std::string& line, Clock::time_poi
     read_stderr();
     const size_t end = answer_.find('\n');
     if (end != answer_.npos) {
-      const bool is_one_line = end + 1 == answer_.size() && end <= kMaxAnswerBytes;
+      const bool is_one_line = end + 1 == answer_.size() && end <= kMaxLineBytes;
       *answer = answer_.substr(0, end);
       answer_.clear();
       return is_one_line ? Outcome::kAnswered : Outcome::kTooLong;
     }
-    if (answer_.size() > kMaxAnswerBytes) return Outcome::kTooLong;
+    if (answer_.size() > kMaxLineBytes) return Outcome::kTooLong;
     has_output_ = is_open;
     if (!is_open) return Outcome::kEnded;
     if (Clock::now() >= deadline) return Outcome::kLate;
@@ -164,17 +164,17 @@ ChildProcess::Outcome ChildProcess::exchange(std::vector<std::string>* lines) {
   for (size_t end = 0; (end = answer_.find('\n', begin)) != answer_.npos; begin = end + 1)
     lines->push_back(answer_.substr(begin, end - begin));
   answer_.erase(0, begin);
-  if (answer_.size() > kMaxAnswerBytes) return Outcome::kTooLong;
+  if (answer_.size() > kMaxLineBytes) return Outcome::kTooLong;
   return has_output_ ? Outcome::kAnswered : Outcome::kEnded;
 }
 
-void ChildProcess::wait_for_any(std::span<ChildProcess* const> children, double seconds) {
+bool ChildProcess::wait_for_any(std::span<ChildProcess* const> children, double seconds) {
   std::vector<pollfd> watched;
   for (const ChildProcess* child : children) {
     watched.push_back({child->output_, POLLIN, 0});
     if (!child->posted_.empty()) watched.push_back({child->input_, POLLOUT, 0});
   }
-  poll(watched.data(), watched.size(), static_cast<int>(seconds * 1000));
+  return poll(watched.data(), watched.size(), static_cast<int>(seconds * 1000)) > 0;
 }
 
 bool ChildProcess::is_ready() {
@@ -212,7 +212,7 @@ std::string ChildProcess::end() {
 
 bool ChildProcess::read_some() {
   std::array<char, 1 << 16> buffer;
-  while (answer_.size() <= kMaxAnswerBytes) {
+  while (answer_.size() <= kMaxLineBytes) {
     const ssize_t size = read(output_, buffer.data(), buffer.size());
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return size < 0 && errno == EAGAIN;
@@ -245,7 +245,7 @@ void ChildProcess::wait_until(Clock::time_point deadline, bool to_write) {
 }
 
 void ChildProcess::await_end() {
-  const auto deadline = Clock::now() + kGrace;
+  const auto deadline = input_end_.value_or(Clock::now()) + kGrace;
   while (!status(/*to_wait=*/false) && Clock::now() < deadline) {
     std::this_thread::sleep_for(kPause);
   }
@@ -263,7 +263,9 @@ void ChildProcess::kill_group() {
 }
 
 void ChildProcess::close_input() {
-  if (input_ >= 0) close(std::exchange(input_, -1));
+  if (input_ < 0) return;
+  close(std::exchange(input_, -1));
+  input_end_ = Clock::now();
 }
 
 std::optional<int> ChildProcess::status(bool to_wait) {

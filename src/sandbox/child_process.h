@@ -26,7 +26,7 @@
 
 namespace tlt::sandbox {
 
-inline constexpr size_t kMaxAnswerBytes = 1 << 20;
+inline constexpr size_t kMaxLineBytes = 1 << 20;
 inline constexpr size_t kStderrTailBytes = 400;
 
 class ChildProcess {
@@ -36,7 +36,7 @@ class ChildProcess {
     kAnswered,
     kEnded,  // before its line was complete
     kLate,
-    kTooLong,  // more than kMaxAnswerBytes, or more than one line
+    kTooLong,  // more than kMaxLineBytes, or more than one line
     kRefused,  // by the watch
   };
 
@@ -65,8 +65,13 @@ class ChildProcess {
   void post(const std::string& line);
   Outcome exchange(std::vector<std::string>* lines);
 
-  // Waits until one of the children has written something or takes queued lines, or for `seconds`.
-  static void wait_for_any(std::span<ChildProcess* const> children, double seconds);
+  // Waits until one of the children has written something or takes queued lines, or for `seconds`:
+  // then it returns false.
+  static bool wait_for_any(std::span<ChildProcess* const> children, double seconds);
+
+  // Says that no line follows, so that it exits. The destructor does, too; a call for each of
+  // several children lets them exit at the same time. No effect if it is closed.
+  void close_input();
 
   // False if it has exited, or has written a line without a request.
   bool is_ready();
@@ -86,8 +91,7 @@ class ChildProcess {
   bool read_some();                         // of the answer; false: no more
   void read_stderr();                       // what is available
   void wait_until(Clock::time_point deadline, bool to_write);
-  void await_end();  // for a short time
-  void close_input();
+  void await_end();  // for a short time, from the end of its input
   void kill_group();
   std::optional<int> status(bool to_wait);
 
@@ -96,6 +100,7 @@ class ChildProcess {
   pid_t pid_ = -1;
   int input_ = -1, output_ = -1, errors_ = -1;
   std::optional<int> status_;
+  std::optional<Clock::time_point> input_end_;
   bool has_output_ = true;
   bool has_lost_input_ = false;  // it exited before it had read everything
   std::string answer_;

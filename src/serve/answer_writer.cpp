@@ -131,9 +131,12 @@ Json AnswerWriter::whole_choice(int64_t index) const {
   int64_t offset = 0;
   json["logprobs"] = logprobs_of({choice.tokens, choice.logprobs, choice.top_logprobs}, offset);
   json["finish_reason"] = finish_reason(choice, !response.calls.empty());
+  const auto prompt = static_cast<size_t>(index / request_.n);
+  if (!context_.prompt_logprobs.empty())
+    json["prompt_logprobs"] = prompt_logprobs(context_.tokenizer, request_.prompts[prompt],
+                                              context_.prompt_logprobs[prompt]);
   if (request_.returns_token_ids) {
-    if (!request_.is_chat)
-      json["prompt_token_ids"] = request_.prompts[static_cast<size_t>(index / request_.n)];
+    if (!request_.is_chat) json["prompt_token_ids"] = request_.prompts[prompt];
     json["token_ids"] = choice.tokens;
   }
   return json;

@@ -34,6 +34,7 @@ struct AnswerContext {
   const tokenizer::Tokenizer& tokenizer;
   std::vector<int32_t> eos_tokens;
   chat_template::ToolCallFormat tool_call_format = chat_template::ToolCallFormat::kHermes;
+  std::vector<std::vector<float>> prompt_logprobs = {};  // by prompt; empty: not requested
 };
 
 class AnswerWriter {

@@ -22,7 +22,11 @@ constexpr double kPollSeconds = 0.1;
 class Generation {
  public:
   Generation(GenerationRequest request, EngineLoop& loop, ServerMetrics& metrics)
-      : request_(std::move(request)), loop_(loop), metrics_(metrics), channel_(submit()) {}
+      : request_(std::move(request)),
+        loop_(loop),
+        metrics_(metrics),
+        scored_(request_.wants_prompt_logprobs ? loop.score(request_.prompts) : ScoredPrompts{}),
+        channel_(submit()) {}
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
   ~Generation() {
@@ -36,6 +40,9 @@ class Generation {
     std::optional<int64_t> version;
     while (!(version = channel_->wait_open(kPollSeconds)))
       if (!client.is_connected()) return false;
+    if (request_.wants_prompt_logprobs && *version != scored_.weight_version)
+      throw unavailable("the weights were replaced during this request; send it again");
+    context.prompt_logprobs = scored_.logprobs;
     for (const auto& prompt : request_.prompts) metrics_.add_prompt_tokens(std::ssize(prompt));
     writer_.emplace(request_, std::move(context), *version);
     return true;
@@ -94,6 +101,7 @@ class Generation {
   const GenerationRequest request_;
   EngineLoop& loop_;
   ServerMetrics& metrics_;
+  const ScoredPrompts scored_;
   const std::shared_ptr<ResponseChannel> channel_;
   std::optional<AnswerWriter> writer_;
   bool has_first_token_ = false;

@@ -7,8 +7,10 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "cluster/launch.h"
 #include "model/hf_folder.h"
 #include "serve/api_error.h"
+#include "train/trainer.h"
 
 namespace tlt::serve {
 namespace {
@@ -45,7 +47,8 @@ EngineLoop::EngineLoop(model::PolicyModel& policy, const Options& options,
     : policy_(policy),
       options_(options),
       speculation_(std::move(speculation)),
-      engine_(policy, options.engine, stop_string, /*observer=*/nullptr, speculation_.get()) {
+      engine_(policy, options.engine, stop_string, /*observer=*/nullptr, speculation_.get()),
+      alone_(cluster::make_comm(cluster::Launch{}, {})) {
   publish();
 }
 
@@ -248,6 +251,22 @@ int64_t EngineLoop::run_while_idle(std::function<bool()> job) {
     changed_.notify_one();
   }
   return version.get();
+}
+
+ScoredPrompts EngineLoop::score(const std::vector<std::vector<int32_t>>& prompts) {
+  std::vector<train::TrainSample> samples;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    train::TrainSample& sample = samples.emplace_back();
+    sample.tokens = prompt;
+    sample.response_begin = 1;
+    sample.group = std::ssize(samples);
+  }
+  ScoredPrompts scored;
+  scored.weight_version = run_while_idle([&] {
+    scored.logprobs = train::score_samples(policy_, samples, {}, *alone_);
+    return false;
+  });
+  return scored;
 }
 
 void EngineLoop::close(bool cancels) {

@@ -29,6 +29,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cluster/comm.h"
 #include "rollout/engine.h"
 #include "serve/response_channel.h"
 
@@ -41,6 +42,12 @@ struct EngineJob {
   bool streams = false;                // tokens arrive as they are decoded, else at the end
 
   int64_t responses() const;
+};
+
+// The logprobs of prompts at temperature 1: of all their tokens but the first.
+struct ScoredPrompts {
+  std::vector<std::vector<float>> logprobs;
+  int64_t weight_version = 0;
 };
 
 struct LoopStats {
@@ -77,6 +84,9 @@ class EngineLoop {
   // wait. True: it has changed the weights. Returns the version of the weights afterwards; throws
   // what the job throws.
   int64_t run_while_idle(std::function<bool()> job);
+
+  // In the trainer's packs, with its bits, while no sequence is unfinished, as above.
+  ScoredPrompts score(const std::vector<std::vector<int32_t>>& prompts);
 
   // From now on submit() refuses, and run() returns when everything is finished. `cancels`: no client
   // is left, so what is unfinished ends now.
@@ -122,6 +132,7 @@ class EngineLoop {
   const Options options_;
   const std::unique_ptr<rollout::Speculation> speculation_;  // or null
   rollout::Engine engine_;
+  const std::unique_ptr<cluster::Comm> alone_;  // of size 1
 
   // Engine thread.
   std::list<Submission> starting_;               // taken from the inbox, not in the engine

@@ -25,6 +25,20 @@ uint64_t random_seed() {
   return (uint64_t{device()} << 21 ^ device()) & ((uint64_t{1} << 53) - 1);
 }
 
+// As in vLLM, 0 is the logprobs of the prompt's tokens, and n those of the n most probable ones too.
+bool wants_prompt_logprobs(RequestFields& fields) {
+  const Json* const count = fields.find("prompt_logprobs");
+  if (count == nullptr) return false;
+  if (*count != 0)
+    throw bad_request("prompt_logprobs is " +
+                          count->dump(-1, ' ', false, Json::error_handler_t::replace) +
+                          ", and only 0 is supported: the logprobs of the prompt's own tokens",
+                      "prompt_logprobs");
+  if (fields.flag("stream", false))
+    throw bad_request("prompt_logprobs are not streamed; leave out \"stream\"", "prompt_logprobs");
+  return true;
+}
+
 // Throws the InputError of a lower layer as an ApiError of this field.
 template <class Call>
 auto with_field(const char* field, Call call) {
@@ -45,6 +59,7 @@ GenerationRequest RequestParser::completion(std::string_view body) const {
     request.wants_logprobs = true;
     request.top_logprobs = fields.integer("logprobs", {.least = 0, .most = kMaxTopLogprobs});
   }
+  request.wants_prompt_logprobs = wants_prompt_logprobs(fields);
   fields.accept_only("echo", false);
   fields.accept_only("best_of", fields.integer("n", {.otherwise = 1}));
   fields.accept_only("suffix", "");

@@ -29,6 +29,7 @@ struct GenerationRequest {
   uint64_t seed = 0;
   bool wants_logprobs = false;
   int64_t top_logprobs = 0;
+  bool wants_prompt_logprobs = false;
   bool streams = false;
   bool includes_usage = false;  // of a stream: the last event has the number of tokens
   bool returns_token_ids = false;

@@ -99,10 +99,26 @@ class HttpServer::Listener final : public httplib::Server {
     return bound;
   }
 
-  void drain() {
+  // Accepts connections until drain(). The library stops at an error of accept() such as too little
+  // memory; then this listens on the port again. Returns false if that is not possible.
+  bool try_accept_all(int port) {
+    for (bool is_first = true;; is_first = false) {
+      listen_after_bind();
+      if (is_draining_) return true;
+      if (is_first)
+        log_warning("accepting connections on port {} has failed; listening again", port);
+      std::this_thread::sleep_for(kStopInterval);
+      if (!bind_to_port(options_.host, port)) return false;
+      ::listen(svr_sock_, kBacklog);
+    }
+  }
+
+  // Waits for the answers in progress. try_accept_all() ends.
+  void drain(const std::atomic<bool>& has_ended) {
     is_draining_ = true;
     while (active_ > 0) std::this_thread::sleep_for(kStopInterval);
-    stop();
+    // The library's stop() does nothing before it listens; it would then listen for ever.
+    for (stop(); !has_ended; stop()) std::this_thread::sleep_for(kStopInterval);
   }
 
  private:
@@ -275,15 +291,17 @@ HttpServer::~HttpServer() = default;
 
 void HttpServer::run(const std::function<bool()>& wants_stop) {
   std::atomic<bool> has_ended = false;
+  bool is_accepting = true;
   std::thread listening = start_thread([&] {
-    listener_->listen_after_bind();
+    is_accepting = listener_->try_accept_all(port_);
     has_ended = true;
   });
-  // The library's stop() does nothing before it listens; it would then listen for ever.
-  while (!wants_stop() || (!listener_->is_running() && !has_ended))
-    std::this_thread::sleep_for(kStopInterval);
-  listener_->drain();
+  while (!wants_stop() && !has_ended) std::this_thread::sleep_for(kStopInterval);
+  listener_->drain(has_ended);
   listening.join();
+  if (!is_accepting)
+    throw Error(check_internal::concat("cannot listen on port ", port_,
+                                       " any more, as another program has it; start again"));
 }
 
 }  // namespace tlt::serve

@@ -51,7 +51,8 @@ class HttpServer {
   int port() const { return port_; }
 
   // Answers requests until wants_stop() is true, and then the present ones; meanwhile further ones
-  // get 503. wants_stop() is called several times per second.
+  // get 503. wants_stop() is called several times per second. Error: accepting connections has
+  // failed, and another program has the port since.
   void run(const std::function<bool()>& wants_stop);
 
  private:

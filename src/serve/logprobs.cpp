@@ -49,6 +49,18 @@ Json chat_logprobs(const tokenizer::Tokenizer& tokenizer, const ScoredTokens& sc
   return {{"content", std::move(content)}};
 }
 
+Json prompt_logprobs(const tokenizer::Tokenizer& tokenizer, std::span<const int32_t> tokens,
+                     std::span<const float> logprobs) {
+  Json list = Json::array({nullptr});
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    const int32_t token = tokens[i + 1];
+    list.push_back(
+        {{std::to_string(token),
+          {{"logprob", number(logprobs[i])}, {"decoded_token", text_of(tokenizer, token)}}}});
+  }
+  return list;
+}
+
 // The sampled token is always among the top ones, as in OpenAI's and vLLM's answers.
 Json completion_logprobs(const tokenizer::Tokenizer& tokenizer, const ScoredTokens& scored,
                          int64_t& offset) {

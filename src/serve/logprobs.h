@@ -26,6 +26,12 @@ struct ScoredTokens {
 nlohmann::ordered_json chat_logprobs(const tokenizer::Tokenizer& tokenizer,
                                      const ScoredTokens& scored);
 
+// [null, {"<id>": {"logprob", "decoded_token"}}, …]: vLLM's prompt_logprobs. `logprobs`: of all tokens
+// but the first.
+nlohmann::ordered_json prompt_logprobs(const tokenizer::Tokenizer& tokenizer,
+                                       std::span<const int32_t> tokens,
+                                       std::span<const float> logprobs);
+
 // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, for /v1/completions. `offset`:
 // number of characters of the tokens before these; advances by those of these.
 nlohmann::ordered_json completion_logprobs(const tokenizer::Tokenizer& tokenizer,

@@ -24,6 +24,14 @@ RequestFields::RequestFields(std::string_view body) : object_(parse_limited_json
         "the body is not a JSON object, or it is nested or divided too much; give one JSON object");
 }
 
+RequestFields RequestFields::of(const Json* object) {
+  RequestFields fields;
+  if (object == nullptr) return fields;
+  if (!object->is_object()) throw bad_request(shown(*object) + " is not a JSON object");
+  fields.object_ = *object;
+  return fields;
+}
+
 const nlohmann::ordered_json* RequestFields::find(const std::string& name) {
   read_.insert(name);
   const auto found = object_.find(name);

@@ -30,6 +30,8 @@ class RequestFields {
 
   // ApiError: the text is not a JSON object, or exceeds a limit of base/json_limits.h.
   explicit RequestFields(std::string_view body);
+  // Of an object in a request; null: it has no fields. ApiError: it is not an object.
+  static RequestFields of(const Json* object);
 
   // The value, or null when it is absent or null.
   const Json* find(const std::string& name);
@@ -51,7 +53,9 @@ class RequestFields {
   void refuse_others() const;
 
  private:
-  Json object_;
+  RequestFields() = default;
+
+  Json object_ = Json::object();
   std::set<std::string> read_;
 };
 

@@ -2,6 +2,7 @@
 #include "serve/server.h"
 
 #include <atomic>
+#include <exception>
 #include <thread>
 
 #include "base/check.h"
@@ -66,12 +67,17 @@ Server::Server(const ServerOptions& options, model::PolicyModel& policy,
 
 void Server::run(const std::function<bool()>& wants_stop) {
   std::atomic<bool> has_failed = false;
+  std::exception_ptr fault;  // of the HTTP side
   std::thread http = start_thread([&] {
-    http_.run([&] {
-      const bool stops = has_failed || wants_stop();
-      if (stops && extension_) extension_->stop_waiting();
-      return stops;
-    });
+    try {
+      http_.run([&] {
+        const bool stops = has_failed || wants_stop();
+        if (stops && extension_) extension_->stop_waiting();
+        return stops;
+      });
+    } catch (...) {
+      fault = std::current_exception();
+    }
     if (extension_) extension_->close();
     loop_.close(/*cancels=*/true);
   });
@@ -83,6 +89,7 @@ void Server::run(const std::function<bool()>& wants_stop) {
     throw;
   }
   http.join();
+  if (fault) std::rethrow_exception(fault);
 }
 
 }  // namespace tlt::serve

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/server.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <thread>
+
 #include "tests/support/mutator.h"
 #include "tests/support/running_server.h"
 
@@ -86,6 +92,35 @@ TEST(ServerTest, LoadSpeculationAndStreamingNeverChangeTokens) {
   EXPECT_GT(server.stats().speculation.accepted_tokens, 0);
 }
 
+// The descriptor on which this process listens on a port.
+int listening_socket(int port) {
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in address{};
+    socklen_t size = sizeof(address);
+    int listens = 0;
+    socklen_t listens_size = sizeof(listens);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+        address.sin_family == AF_INET && ntohs(address.sin_port) == port &&
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_size) == 0 && listens == 1)
+      return fd;
+  }
+  return -1;
+}
+
+// accept() then returns an error that the library does not expect.
+TEST(ServerTest, ListensAgainAfterAcceptHasFailed) {
+  RunningServer server;
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_FALSE(choices_of(server.post(kCompletions, full_request("4,6,8:20", 1))).empty());
+    const int fd = listening_socket(server.port());
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(shutdown(fd, SHUT_RDWR), 0);
+    for (int i = 0; i < 6000 && !server.client().Get("/health"); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(choices_of(server.post(kCompletions, full_request("4,6,8:20", 1))).empty());
+}
+
 TEST(ServerTest, SeedOfAnAnswerGivesItAgain) {
   RunningServer server;
   json request = full_request("4,6,8:", 0);
@@ -153,6 +188,34 @@ TEST(ServerTest, TopLogprobsHaveTheSampledTokensOwn) {
   }
 }
 
+TEST(ServerTest, PromptLogprobsAreThoseOfItsTokens) {
+  RunningServer server;
+  json request = full_request("4,6,8:", 5, /*n=*/2);
+  request["temperature"] = 1;
+  request["top_p"] = 1;
+  const json plain = server.post(kCompletions, request)["choices"];
+  // A response as a prompt: its logprobs were recorded when it was sampled.
+  std::vector<int32_t> tokens = server.tokenizer().encode("4,6,8:");
+  const size_t begin = tokens.size();
+  for (const json& token : plain[0]["token_ids"]) tokens.push_back(token);
+  request["prompt"] = json::array({tokens, {tokens[0]}});
+  request["prompt_logprobs"] = 0;
+  const json choices = server.post(kCompletions, request)["choices"];
+  ASSERT_EQ(choices.size(), 4u);
+  for (const size_t i : {0, 1}) {
+    const json& list = choices[i]["prompt_logprobs"];
+    ASSERT_EQ(list.size(), tokens.size());
+    EXPECT_TRUE(list[0].is_null());
+    for (size_t t = begin; t < tokens.size(); ++t) {
+      const json& entry = list[t].at(std::to_string(tokens[t]));
+      EXPECT_EQ(entry["logprob"], plain[0]["logprobs"]["token_logprobs"][t - begin]);
+      EXPECT_EQ(entry["decoded_token"], plain[0]["logprobs"]["tokens"][t - begin]);
+    }
+    EXPECT_EQ(choices[2 + i]["prompt_logprobs"], json::array({nullptr}));
+  }
+  EXPECT_FALSE(plain[0].contains("prompt_logprobs"));
+}
+
 TEST(ServerTest, ChatStreamsADeltaWithRoleThenContentThenUsage) {
   RunningServer server;
   json request = {
@@ -211,6 +274,23 @@ TEST(ServerTest, ErrorsHaveTheFieldsOfOpenAi) {
 }
 
 // Almost valid requests: each gets an answer, no page is lost, and the server stays the same.
+TEST(ServerTest, PromptLogprobsHaveNoTopOnesAndAreNotStreamed) {
+  RunningServer server;
+  json request = full_request("4,6,8:", 5);
+  request["prompt_logprobs"] = 1;
+  EXPECT_EQ(field_of(server.post(kCompletions, request, 400), "message"),
+            "\"prompt_logprobs is 1, and only 0 is supported: the logprobs of the prompt's own "
+            "tokens\"");
+  request["prompt_logprobs"] = 0;
+  request["stream"] = true;
+  EXPECT_EQ(field_of(server.post(kCompletions, request, 400), "param"), "\"prompt_logprobs\"");
+  EXPECT_EQ(
+      server.post(kChat,
+                  {{"messages", {{{"role", "user"}, {"content", "4"}}}}, {"prompt_logprobs", 0}},
+                  400)["error"]["param"],
+      "prompt_logprobs");
+}
+
 TEST(ServerTest, MutatedBodiesAreAnsweredOrRefused) {
   RunningServer server([](ServerOptions& options) { options.loop.max_waiting = 8; });
   json request = full_request("4,6,8:", 3, 2);

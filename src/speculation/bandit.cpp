@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -73,12 +74,12 @@ BegBandit::BegBandit(const std::vector<Arm>& arms, Setup setup)
   off_ = static_cast<size_t>(off - arms_.begin());
   group_sizes_.assign(sizes.begin(), sizes.end());
   TLT_CHECK(!group_sizes_.empty(), "a bandit without strategies");
-  TLT_CHECK(group_sizes_.size() == setup_.options.mab_bs_threshold.size());
+  TLT_CHECK(group_sizes_.size() <= setup_.options.mab_bs_threshold.size());
   rewards_.resize(group_sizes_.size() * arms_.size());
 }
 
 size_t BegBandit::bucket(int64_t batch) const {
-  const std::vector<int64_t>& starts = setup_.options.mab_bs_threshold;
+  const auto starts = std::span(setup_.options.mab_bs_threshold).first(group_sizes_.size());
   const auto after = std::ranges::upper_bound(starts, batch);
   return static_cast<size_t>(std::max<std::ptrdiff_t>(after - starts.begin() - 1, 0));
 }

@@ -97,7 +97,8 @@ class SlowBeg {
 
 TEST(BanditTest, BegIsThePapersPseudoCode) {
   EagleOptions options = make_options();
-  options.mab_configs = {"6_4_48", "4_4_48", "8_4_32", "4_2_8", "3_2_8", "2_4_8", "1_8_8"};
+  options.mab_configs = {"8_4_48", "6_4_48", "4_4_48", "8_4_32",
+                         "4_2_8",  "3_2_8",  "2_4_8",  "1_8_8"};
   options.mab_bs_threshold = {1, 4, 12};
   options.check();
   for (uint64_t history = 0; history < 20; ++history) {
@@ -138,6 +139,17 @@ TEST(BanditTest, DefaultsAreFastRlsTableByBatchSize) {
   EXPECT_TRUE(arms[bandit.choose(100001, 0)].is_off());
 }
 
+TEST(BanditTest, FewerGroupsHaveTheFirstThresholds) {
+  EagleOptions options = make_options();
+  options.mab_configs = {"8_4_48", "8_4_16"};
+  options.check();
+  const std::vector<Arm> arms = make_arms(options);
+  BegBandit bandit(arms, {.options = options, .bs_threshold = 1000});
+  EXPECT_EQ(arms[bandit.choose(1, 0)].strategy.verify, 48);
+  for (const int64_t batch : {2, 5, 21, 1000})
+    EXPECT_EQ(arms[bandit.choose(batch, 0)].strategy.verify, 16) << batch;
+}
+
 TEST(BanditTest, BatchBelowTheFirstThresholdHasTheFirstGroup) {
   EagleOptions options = make_options();
   options.mab_bs_threshold = {4, 8, 16, 32};
@@ -162,7 +174,7 @@ std::vector<int> play(BegBandit& bandit, int64_t batch, const std::vector<int32_
 
 TEST(BanditTest, BestArmIsPlayedMost) {
   EagleOptions options = make_options();
-  options.mab_configs = {"6_4_48", "4_4_48"};
+  options.mab_configs = {"8_4_48", "6_4_48", "4_4_48"};
   options.mab_bs_threshold = {1};
   options.check();
   BegBandit bandit(make_arms(options), {.options = options});
@@ -176,7 +188,7 @@ TEST(BanditTest, BestArmIsPlayedMost) {
 
 TEST(BanditTest, StepsWithPromptRowsAreNotLearnedFrom) {
   EagleOptions options = make_options();
-  options.mab_configs = {"6_4_48"};
+  options.mab_configs = {"8_4_48", "6_4_48"};
   options.mab_bs_threshold = {1};
   options.mab_epsilon = 0;
   BegBandit bandit(make_arms(options), {.options = options});
@@ -192,7 +204,7 @@ TEST(BanditTest, StepsWithPromptRowsAreNotLearnedFrom) {
 
 TEST(BanditTest, NewWeightsForgetTheOlderThreeQuarters) {
   EagleOptions options = make_options();
-  options.mab_configs = {"6_4_48"};
+  options.mab_configs = {"8_4_48", "6_4_48"};
   options.mab_bs_threshold = {1};
   options.mab_epsilon = 0;
   options.mab_window = 8;

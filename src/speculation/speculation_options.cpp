@@ -44,9 +44,7 @@ void add_strategies(const std::vector<std::string>& names,
 }  // namespace
 
 std::vector<drafter::Strategy> EagleOptions::strategies() const {
-  // Parsed from its name, so that the same rules are checked.
-  std::vector<drafter::Strategy> strategies = {drafter::parse_strategy(
-      drafter::to_string(drafter::Strategy{spec_steps, spec_topk, spec_verify_tokens}))};
+  std::vector<drafter::Strategy> strategies;
   add_strategies(mab_configs, strategies);
   if (tune_algorithm == "ADAPTIVE") add_strategies(kAdaptiveStrategies, strategies);
   return strategies;
@@ -54,29 +52,21 @@ std::vector<drafter::Strategy> EagleOptions::strategies() const {
 
 // The conditions are false for NaN.
 void EagleOptions::check() const {
-  TLT_CHECK_INPUT(spec_steps >= 1 && spec_topk >= 1, "speculative.eagle.spec_steps is ", spec_steps,
-                  " and spec_topk ", spec_topk, "; give at least 1");
-  TLT_CHECK_INPUT(spec_verify_tokens >= 2, "speculative.eagle.spec_verify_tokens is ",
-                  spec_verify_tokens, "; give at least 2, the last token and a draft token");
+  TLT_CHECK_INPUT(!mab_configs.empty(),
+                  "speculative.eagle.mab_configs is empty; name strategies like 8_4_48, or set "
+                  "speculative.enable=false");
   check_removed("eagle.tune_algorithm", tune_algorithm,
                 {{"EG", "ADAPTIVE, or BEG, the paper's epsilon-greedy bandit"},
                  {"UCB1", "ADAPTIVE, or BEG, the paper's bandit"},
                  {"PREDEFINED", "BEG, the paper's bandit"}});
   check_choice("eagle.tune_algorithm", tune_algorithm, {"ADAPTIVE", "BEG"});
   drafter.check();
-  const std::vector<drafter::Strategy> all = strategies();
-  for (size_t i = 0; i < mab_bs_threshold.size(); ++i)
-    TLT_CHECK_INPUT(mab_bs_threshold[i] > (i == 0 ? 0 : mab_bs_threshold[i - 1]),
-                    "speculative.eagle.mab_bs_threshold has ", mab_bs_threshold[i],
-                    i == 0 ? " first" : " after a number that is not smaller",
-                    "; give batch sizes from 1 in ascending order");
-  if (tune_algorithm != "BEG") return;
   std::set<int64_t> sizes;
-  for (const drafter::Strategy& strategy : all) sizes.insert(strategy.verify);
-  TLT_CHECK_INPUT(mab_bs_threshold.size() == sizes.size(),
-                  "speculative.eagle.mab_bs_threshold has ", mab_bs_threshold.size(),
-                  " batch sizes and the strategies have ", sizes.size(),
-                  " different numbers of rows to verify; give as many batch sizes as numbers");
+  for (const drafter::Strategy& strategy : strategies()) sizes.insert(strategy.verify);
+  TLT_CHECK_INPUT(tune_algorithm != "BEG" || sizes.size() <= mab_bs_threshold.size(),
+                  "speculative.eagle.mab_configs has strategies with ", sizes.size(),
+                  " different numbers of tokens to verify, and BEG has ranges of batch sizes for ",
+                  mab_bs_threshold.size(), "; give fewer, or tune_algorithm=ADAPTIVE");
 }
 
 void SpeculationOptions::check() const {

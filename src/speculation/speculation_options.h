@@ -17,11 +17,10 @@ namespace tlt::speculation {
 
 struct EagleOptions {
   std::string spec_model_path;
-  int64_t spec_steps = 8;
-  int64_t spec_topk = 4;
-  int64_t spec_verify_tokens = 48;
   std::string tune_algorithm = "ADAPTIVE";
-  std::vector<std::string> mab_configs = {"8_4_32", "8_4_16", "8_4_8"};
+  std::vector<std::string> mab_configs = {"8_4_48", "8_4_32", "8_4_16", "8_4_8"};
+  // Not an option: BEG's batch sizes from which on the next smaller number of tokens to verify is
+  // used, TLT's; with fewer numbers the first ones.
   std::vector<int64_t> mab_bs_threshold = {1, 2, 5, 21};
   int64_t mab_window = 300;  // not an option: BEG's rewards remembered per strategy, TLT's number
   double mab_epsilon = 0.1;  // not an option: BEG's probability of a random choice
@@ -31,25 +30,17 @@ struct EagleOptions {
   void visit(auto& v) {
     v(spec_model_path, "spec_model_path", Affects::kPlace,
       "Folder of an EAGLE draft model made for the model (SGLang's layout).");
-    v(spec_steps, "spec_steps", Affects::kSpeed, "Depth of the first strategy's draft trees.");
-    v(spec_topk, "spec_topk", Affects::kSpeed, "Width of the first strategy's draft trees.");
-    v(spec_verify_tokens, "spec_verify_tokens", Affects::kSpeed,
-      "Tokens that the target verifies of a draft tree of the first strategy, the last accepted "
-      "one included.");
     v(tune_algorithm, "tune_algorithm", Affects::kSpeed,
       "How the strategy of a step is chosen: ADAPTIVE (measured costs, learned acceptance; no "
-      "speculation is one more strategy) or BEG (the paper's bandit: batch sizes from "
-      "mab_bs_threshold, epsilon-greedy; no speculation above bs_threshold sequences).");
+      "speculation is one more strategy) or BEG (the paper's bandit: fewer tokens to verify for "
+      "more sequences, epsilon-greedy; no speculation above bs_threshold sequences).");
     v(mab_configs, "mab_configs", Affects::kSpeed,
-      "Further strategies to choose from: depth_width_verify, e.g. 8_4_32.");
-    v(mab_bs_threshold, "mab_bs_threshold", Affects::kSpeed,
-      "BEG: batch sizes from which on the next smaller number of tokens to verify is "
-      "used; one for each number.");
+      "Strategies to choose from: depth and width of the draft trees, and tokens that the target "
+      "verifies, the last accepted one included, as 8_4_48.");
     drafter.visit(v);
   }
 
-  // The first strategy, mab_configs and, if the algorithm is ADAPTIVE, four of its own, without
-  // duplicates.
+  // mab_configs and, if the algorithm is ADAPTIVE, four of its own, without duplicates.
   std::vector<drafter::Strategy> strategies() const;
 
   // InputError names the option and what is accepted.

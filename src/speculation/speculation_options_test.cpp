@@ -22,7 +22,7 @@ std::string message(const SpeculationOptions& options) {
   return "";
 }
 
-// The message of check() with these overrides ("eagle.spec_topk=2").
+// The message of check() with these overrides ("bs_threshold=2").
 std::string complaint(const std::vector<std::string>& overrides) {
   SpeculationOptions options;
   const std::vector<OptionRef> refs = collect_options(options);
@@ -44,7 +44,7 @@ TEST(SpeculationOptionsTest, DuplicateStrategiesAreOneArm) {
   EagleOptions options;
   options.tune_algorithm = "BEG";
   options.mab_configs = {"8_4_16", "8_4_48", "8_4_16"};
-  EXPECT_EQ(options.strategies(), (std::vector<drafter::Strategy>{{8, 4, 48}, {8, 4, 16}}));
+  EXPECT_EQ(options.strategies(), (std::vector<drafter::Strategy>{{8, 4, 16}, {8, 4, 48}}));
 }
 
 TEST(SpeculationOptionsTest, OnlyTheAcceptRuleAffectsResults) {
@@ -57,9 +57,7 @@ TEST(SpeculationOptionsTest, InvalidValuesAreNamed) {
   EXPECT_THAT(complaint({"memory_bytes=3"}), HasSubstr("speculative.memory_bytes is 3"));
   EXPECT_THAT(complaint({"accept_rule=greedy"}), HasSubstr("give one of coupled, target_only"));
   EXPECT_THAT(complaint({"bs_threshold=-1"}), HasSubstr("speculative.bs_threshold is -1"));
-  EXPECT_THAT(complaint({"eagle.spec_steps=0"}), HasSubstr("spec_steps is 0"));
-  EXPECT_THAT(complaint({"eagle.spec_topk=0"}), HasSubstr("spec_topk 0"));
-  EXPECT_THAT(complaint({"eagle.spec_verify_tokens=1"}), HasSubstr("spec_verify_tokens is 1"));
+  EXPECT_THAT(complaint({"eagle.mab_configs=[]"}), HasSubstr("mab_configs is empty"));
   EXPECT_THAT(complaint({"eagle.tune_algorithm=beg"}), HasSubstr("give one of ADAPTIVE, BEG"));
   EXPECT_NE(complaint({"eagle.mab_configs=[\"8_4\"]"}), "");
   EXPECT_THAT(complaint({"eagle.mab_configs=[\"off\"]"}), HasSubstr("always included"));
@@ -88,20 +86,16 @@ TEST(SpeculationOptionsTest, AcceptThresholdsAreAbove0AtMost1) {
   }
 }
 
-TEST(SpeculationOptionsTest, BatchThresholdsAscendOnePerVerifySize) {
-  {
-    const char* algorithm = "eagle.tune_algorithm=BEG";
-    EXPECT_THAT(complaint({algorithm, "eagle.mab_bs_threshold=[1,2,5]"}),
-                HasSubstr("has 3 batch sizes and the strategies have 4"));
-    EXPECT_THAT(complaint({algorithm, "eagle.mab_bs_threshold=[1,2,5,21,40]"}),
-                HasSubstr("has 5 batch sizes"));
-    EXPECT_THAT(complaint({algorithm, "eagle.mab_configs=[\"8_4_16\",\"6_4_16\"]",
-                           "eagle.mab_bs_threshold=[1,9]"}),
-                "");
-  }
-  EXPECT_THAT(complaint({"eagle.mab_bs_threshold=[1,5,5,21]"}), HasSubstr("ascending"));
-  EXPECT_THAT(complaint({"eagle.mab_bs_threshold=[0,2,5,21]"}), HasSubstr("has 0 first"));
-  EXPECT_EQ(complaint({"eagle.mab_bs_threshold=[1,2]"}), "") << "ADAPTIVE has no buckets";
+TEST(SpeculationOptionsTest, BegHasAtMostFourNumbersOfTokensToVerify) {
+  const std::string five =
+      "eagle.mab_configs=[\"4_2_4\",\"8_4_8\",\"8_4_16\",\"8_4_32\",\"8_4_48\"]";
+  EXPECT_THAT(
+      complaint({"eagle.tune_algorithm=BEG", five}),
+      HasSubstr("5 different numbers of tokens to verify, and BEG has ranges of batch sizes "
+                "for 4"));
+  EXPECT_EQ(complaint({five}), "") << "ADAPTIVE has no ranges";
+  EXPECT_EQ(complaint({"eagle.tune_algorithm=BEG", "eagle.mab_configs=[\"8_4_16\",\"6_4_16\"]"}),
+            "");
 }
 
 }  // namespace

@@ -576,7 +576,7 @@ TEST(TunerTest, StateOfOtherOptionsIsIgnored) {
   world.run(tuner, 4, 50);
   const std::string saved = tuner.save();
   SpeculationOptions options;
-  options.eagle.mab_configs = {"8_4_16"};
+  options.eagle.mab_configs = {"8_4_48", "8_4_16"};
   Tuner other = world.make_tuner(options);
   const std::string before = other.save();
   EXPECT_FALSE(other.try_restore(saved, "tuner.json"));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tinker/future.h"
 
+#include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "serve/api_error.h"
+#include "tinker/replies.h"
 #include "tinker/wire.h"
 
 namespace tlt::tinker {
@@ -18,12 +18,6 @@ constexpr size_t kKeptAfterRetrieval = 256;
 constexpr double kCollectSeconds = 0.1;
 
 }  // namespace
-
-serve::Reply failed_reply(const std::string& message, Blame blame) {
-  const nlohmann::ordered_json json = {{"error", message},
-                                       {"category", blame == Blame::kUser ? "user" : "server"}};
-  return {.body = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
-}
 
 SampleCollector::SampleCollector(std::shared_ptr<serve::ResponseChannel> channel, int64_t samples,
                                  std::vector<float> prompt_logprobs, int64_t top_k)
@@ -101,13 +95,7 @@ std::optional<serve::Reply> Future::wait(double seconds, const std::function<boo
         changed_.wait_for(lock, std::chrono::duration<double>(left),
                           [&] { return reply_ || collector_; });
       if (!reply_ && collector_) {
-        try {
-          reply_ = collector_->wait(std::max(left, 0.0));
-        } catch (const InputError& error) {
-          reply_ = failed_reply(error.what(), Blame::kUser);
-        } catch (const std::exception& error) {
-          reply_ = failed_reply(error.what(), Blame::kServer);
-        }
+        reply_ = reply_or_failure([&] { return collector_->wait(std::max(left, 0.0)); });
         if (reply_) collector_.reset();
       }
       if (reply_) return reply_;

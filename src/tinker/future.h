@@ -31,12 +31,6 @@
 
 namespace tlt::tinker {
 
-// Who is to blame for a failed request: the client's RequestErrorCategory.
-enum class Blame { kUser, kServer };
-
-// The answer for a request that failed after it was accepted.
-serve::Reply failed_reply(const std::string& message, Blame blame);
-
 // Collects the responses of a sampling.
 class SampleCollector {
  public:

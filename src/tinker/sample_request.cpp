@@ -64,7 +64,7 @@ void read_sampling(const RequestFields::Json* params, const TokenLimits& limits,
                    SampleRequest& request) {
   TLT_CHECK_INPUT(params != nullptr && params->is_object(),
                   "sampling_params is missing; give an object");
-  RequestFields fields(params->dump(-1, ' ', false, RequestFields::Json::error_handler_t::replace));
+  RequestFields fields = RequestFields::of(params);
   rollout::SamplingOptions sampling;
   const int64_t room = limits.max_positions - std::ssize(request.group.tokens);
   sampling.max_new_tokens =

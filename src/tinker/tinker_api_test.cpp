@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tinker/tinker_api.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
+#include <thread>
 
 #include "tests/support/mutator.h"
 #include "tests/support/running_server.h"
@@ -17,17 +20,27 @@ constexpr const char* kProto = "application/x-protobuf";
 
 class TinkerServer {
  public:
-  TinkerServer()
-      : server_({}, "", [this](model::PolicyModel& policy, serve::EngineLoop& loop) {
+  explicit TinkerServer(const Clock& clock = steady_clock())
+      : server_({}, "", [&](model::PolicyModel& policy, serve::EngineLoop& loop) {
           TinkerOptions options;
           options.model_name = "demo";
           options.model_folder = std::string(TLT_SOURCE_DIR) + "/models/demo";
           options.save_folder = folder_ / "saved";
           options.trainer.max_tokens = 400;
-          return std::make_unique<TinkerApi>(options, policy, loop);
+          options.sessions.clock = &clock;
+          auto api = std::make_unique<TinkerApi>(options, policy, loop);
+          routes_ = api->routes();
+          return api;
         }) {}
 
   RunningServer& server() { return server_; }
+  // As post(), without HTTP in between.
+  json call(const std::string& what, const json& body) const {
+    const std::string path = "/api/v1/" + what, text = body.dump();
+    const auto route =
+        std::ranges::find_if(routes_, [&](const serve::Route& one) { return one.path == path; });
+    return json::parse(route->answer({.path = path, .body = text}, {}).body);
+  }
   json post(const std::string& what, const json& body, int status = 200) {
     return server_.post("/api/v1/" + what, body, status);
   }
@@ -60,6 +73,7 @@ class TinkerServer {
 
  private:
   TestFolder folder_;
+  std::vector<serve::Route> routes_;
   RunningServer server_;
 };
 
@@ -146,6 +160,66 @@ TEST(TinkerApiTest, OneModelAtATime) {
       tinker.result_of(tinker.post("unload_model", {{"model_id", second + ":train:0"}}))["type"],
       "unload_model");
   tinker.post("create_model", create);
+}
+
+TEST(TinkerApiTest, RequestsWithoutASequenceIdRunOnceInTheOrderOfArrival) {
+  TinkerServer tinker;
+  const std::string model = tinker.create_model(tinker.begin_session())["model_id"];
+  // Steps that are refused in their turn, each with a sentence of its own.
+  const auto step = [&](int rate) {
+    return tinker.call("optim_step",
+                       {{"model_id", model}, {"adam_params", {{"learning_rate", rate}}}});
+  };
+  constexpr int kThreads = 8, kEach = 400;
+  std::vector<json> promises(kThreads * kEach);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = t; i < kThreads * kEach; i += kThreads)
+        promises[static_cast<size_t>(i)] = step(1000 + i);
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::set<std::string> ids, expected;
+  for (int i = 0; i < kThreads * kEach; ++i) {
+    const json& promise = promises[static_cast<size_t>(i)];
+    ids.insert(promise["request_id"].get<std::string>());
+    expected.insert(model + ":" + std::to_string(i + 1));
+    const json poll = {{"request_id", promise["request_id"]}};
+    json result = tinker.call("retrieve_future", poll);
+    while (result.contains("queue_state")) result = tinker.call("retrieve_future", poll);
+    EXPECT_NE(result.dump().find(std::to_string(1000 + i)), std::string::npos)
+        << "the result is that of another request: " << result;
+  }
+  EXPECT_EQ(ids, expected);
+  EXPECT_EQ(step(1)["request_id"], model + ":" + std::to_string(kThreads * kEach + 1));
+  const json last =
+      tinker.post("save_weights", {{"model_id", model}, {"path", "a"}, {"seq_id", 9999}});
+  EXPECT_EQ(step(1)["request_id"], model + ":10000") << "after one that waits for others, too";
+}
+
+TEST(TinkerApiTest, WhatBelongsToASilentSessionIsDropped) {
+  FakeClock clock;
+  TinkerServer tinker(clock);
+  const std::string silent = tinker.begin_session(), lively = tinker.begin_session();
+  const std::string model = tinker.create_model(silent)["model_id"];
+  const auto sampler_of = [&](const std::string& session) -> std::string {
+    return tinker.post("create_sampling_session", {{"session_id", session},
+                                                   {"sampling_session_seq_id", 0},
+                                                   {"base_model", "demo"}})["sampling_session_id"];
+  };
+  const std::string first = sampler_of(silent), second = sampler_of(lively);
+  const auto is_there = [&](const std::string& sampler) {
+    return tinker.server().get("/api/v1/samplers/" + sampler).contains("sampler_id");
+  };
+  clock.advance(3601);
+  tinker.post("session_heartbeat", {{"session_id", lively}});
+  EXPECT_TRUE(is_there(first));
+  tinker.begin_session();
+  EXPECT_FALSE(is_there(first));
+  EXPECT_TRUE(is_there(second));
+  tinker.post("get_info", {{"model_id", model}}, 404);
+  tinker.post("session_heartbeat", {{"session_id", silent}}, 410);
+  EXPECT_EQ(tinker.create_model(lively)["model_id"], lively + ":train:0");
 }
 
 TEST(TinkerApiTest, DamagedRequestsGetAnAnswer) {

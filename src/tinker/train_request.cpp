@@ -148,33 +148,59 @@ double take(std::map<std::string, double>& config, const char* name, double othe
   return found.empty() ? otherwise : found.mapped();
 }
 
-train::LossOptions loss_of(const TrainRequest& request) {
-  std::map<std::string, double> config = request.config;
+using Config = std::map<std::string, double>;
+
+train::LossOptions clipped_loss(Config& config, const char* loss_mode) {
+  const double low = take(config, "clip_low_threshold", kClipLow),
+               high = take(config, "clip_high_threshold", kClipHigh);
+  TLT_CHECK_INPUT(low >= 0 && low <= 1 && high >= 1 && high <= 1e6, "clip_low_threshold is ", low,
+                  " and clip_high_threshold ", high,
+                  "; give one from 0 to 1 and one from 1 to 1000000");
   train::LossOptions loss;
+  loss.policy_loss.loss_mode = loss_mode;
+  loss.clip_ratio_low = 1 - low;
+  loss.clip_ratio_high = high - 1;
   loss.clip_ratio_c = std::numeric_limits<double>::infinity();  // no second clip
-  if (request.loss_fn == "cross_entropy") {
-    loss.policy_loss.loss_mode = "gpg";
-  } else if (request.loss_fn == "importance_sampling") {
-    loss.clip_ratio_low = 1;
-    loss.clip_ratio_high = std::numeric_limits<double>::infinity();
-  } else {
-    TLT_CHECK_INPUT(request.loss_fn == "ppo" || request.loss_fn == "cispo", "loss_fn is '",
-                    request.loss_fn,
-                    "', which this server does not have; use cross_entropy, importance_sampling, "
-                    "ppo or cispo");
-    const double low = take(config, "clip_low_threshold", kClipLow),
-                 high = take(config, "clip_high_threshold", kClipHigh);
-    TLT_CHECK_INPUT(low >= 0 && low <= 1 && high >= 1 && high <= 1e6, "clip_low_threshold is ", low,
-                    " and clip_high_threshold ", high,
-                    "; give one from 0 to 1 and one from 1 to 1000000");
-    loss.clip_ratio_low = 1 - low;
-    loss.clip_ratio_high = high - 1;
-    if (request.loss_fn == "cispo") loss.policy_loss.loss_mode = "cispo";
-  }
+  return loss;
+}
+
+train::LossOptions importance_loss() {
+  train::LossOptions loss;
+  loss.clip_ratio_low = 1;
+  loss.clip_ratio_high = loss.clip_ratio_c = std::numeric_limits<double>::infinity();
+  return loss;
+}
+
+train::DroOptions dro_loss(Config& config) {
+  TLT_CHECK_INPUT(config.contains("beta"),
+                  "dro has no beta in loss_fn_config, and the API names no default; give one, such "
+                  "as {\"beta\": 0.05}");
+  const train::DroOptions loss = {.beta = take(config, "beta", 0)};
+  loss.check();
+  return loss;
+}
+
+train::StepwiseTrainer::Loss loss_of(const TrainRequest& request) {
+  Config config = request.config;
+  train::StepwiseTrainer::Loss loss;
+  if (request.loss_fn == "cross_entropy")
+    std::get<train::LossOptions>(loss).policy_loss.loss_mode = "gpg";
+  else if (request.loss_fn == "importance_sampling")
+    loss = importance_loss();
+  else if (request.loss_fn == "ppo")
+    loss = clipped_loss(config, "vanilla");
+  else if (request.loss_fn == "cispo")
+    loss = clipped_loss(config, "cispo");
+  else if (request.loss_fn == "dro")
+    loss = dro_loss(config);
+  else
+    throw InputError("loss_fn is '" + request.loss_fn +
+                     "', which this server does not have; use cross_entropy, "
+                     "importance_sampling, ppo, cispo or dro");
   TLT_CHECK_INPUT(config.empty(), "loss_fn_config has ", config.begin()->first, ", which ",
                   request.loss_fn,
                   " does not have; ppo and cispo have clip_low_threshold and "
-                  "clip_high_threshold");
+                  "clip_high_threshold, dro has beta");
   return loss;
 }
 
@@ -196,26 +222,37 @@ class SampleMaker {
           token >= 0 && token < limits.vocabulary && target >= 0 && target < limits.vocabulary,
           place_, ": token ", token < 0 || token >= limits.vocabulary ? token : target,
           " is not in the model's vocabulary of ", limits.vocabulary);
-      TLT_CHECK_INPUT(i + 1 == size || target == datum.tokens[i + 1], place_, ": target_tokens[", i,
-                      "] is ", target, " and the next input token is ", datum.tokens[i + 1],
-                      "; this server trains on the next token");
     }
   }
 
-  train::TrainSample supervised() {
-    check_names({"weights"});
-    train::TrainSample sample = begin();
-    return finish(std::move(sample), values("weights", 1), std::vector<float>(datum_.tokens.size()),
-                  {});
+  // Empty: the next tokens.
+  std::vector<int32_t> targets() const {
+    if (std::equal(datum_.tokens.begin() + 1, datum_.tokens.end(), datum_.targets.begin()))
+      return {};
+    return {datum_.targets.begin(), datum_.targets.end()};
   }
-  train::TrainSample reinforced() {
+  train::TrainSample supervised() const {
+    check_names({"weights"});
+    const std::vector<float> weights = values("weights", 1);
+    return finish({.advantages = weights,
+                   .logprobs = std::vector<float>(weights.size()),
+                   .weights = {},
+                   .counts = weights});
+  }
+  // dro: tokens with an advantage of 0 count, too.
+  train::TrainSample reinforced(bool is_dro) const {
     check_names({"logprobs", "advantages", "weights"});
     for (const char* name : {"logprobs", "advantages"})
       TLT_CHECK_INPUT(datum_.values.contains(name), place_, ": no ", name,
                       " in loss_fn_inputs; give one for each token");
-    std::vector<float> weights;
-    if (datum_.values.contains("weights")) weights = values("weights", 1);
-    return finish(begin(), values("advantages", 0), values("logprobs", 0), std::move(weights));
+    Values all = {.advantages = values("advantages", 0),
+                  .logprobs = values("logprobs", 0),
+                  .weights = {},
+                  .counts = values("weights", 1)};
+    if (datum_.values.contains("weights")) all.weights = all.counts;
+    for (size_t i = 0; i < all.counts.size(); ++i)
+      if (!is_dro && all.advantages[i] == 0) all.counts[i] = 0;
+    return finish(all);
   }
 
  private:
@@ -232,29 +269,26 @@ class SampleMaker {
                     " tokens; give one for each");
     return found->second;
   }
-  train::TrainSample begin() const {
+  // By token; counts: 0 for those that are not learned from; weights: empty: 1.
+  struct Values {
+    std::vector<float> advantages, logprobs, weights, counts;
+  };
+  // The response begins with the first target that counts; those before it are the prompt.
+  train::TrainSample finish(const Values& all) const {
     train::TrainSample sample;
     sample.tokens = datum_.tokens;
     sample.tokens.push_back(static_cast<int32_t>(datum_.targets.back()));
-    return sample;
-  }
-  // The response begins with the first target that counts; those before it are the prompt.
-  train::TrainSample finish(train::TrainSample sample, const std::vector<float>& advantages,
-                            const std::vector<float>& logprobs, std::vector<float> weights) const {
-    const size_t size = advantages.size();
-    size_t first = 0;
-    const auto counts = [&](size_t i) {
-      return advantages[i] != 0 && (weights.empty() || weights[i] != 0);
+    const auto first_of = [](const std::vector<float>& values) {
+      return std::ranges::find_if(values, [](float x) { return x != 0; }) - values.begin();
     };
-    while (first < size && !counts(first)) ++first;
-    if (first == size)  // not learned from
-      for (first = 0; first < size && logprobs[first] == 0;) ++first;
+    const std::ptrdiff_t size = std::ssize(all.counts);
+    std::ptrdiff_t first = first_of(all.counts);
+    if (first == size) first = first_of(all.logprobs);  // not learned from
     if (first == size) first = 0;
-    const auto from = static_cast<std::ptrdiff_t>(first);
     sample.response_begin = static_cast<int32_t>(first) + 1;
-    sample.advantages.assign(advantages.begin() + from, advantages.end());
-    sample.rollout_logprobs.assign(logprobs.begin() + from, logprobs.end());
-    if (!weights.empty()) sample.weights.assign(weights.begin() + from, weights.end());
+    sample.advantages.assign(all.advantages.begin() + first, all.advantages.end());
+    sample.rollout_logprobs.assign(all.logprobs.begin() + first, all.logprobs.end());
+    if (!all.weights.empty()) sample.weights.assign(all.weights.begin() + first, all.weights.end());
     return sample;
   }
 
@@ -306,17 +340,18 @@ TrainRequest TrainRequest::read(std::string_view body) {
 
 TrainBatch make_batch(const TrainRequest& request, const TokenLimits& limits) {
   TLT_CHECK_INPUT(!request.data.empty(), "the request has no data");
-  TrainBatch batch{.samples = {}, .loss = loss_of(request)};
-  const bool is_supervised = request.loss_fn == "cross_entropy";
+  TrainBatch batch{.samples = {}, .targets = {}, .loss = loss_of(request)};
+  const bool is_supervised = request.loss_fn == "cross_entropy", is_dro = request.loss_fn == "dro";
   for (const Datum& datum : request.data) {
-    SampleMaker maker(datum, "data[" + std::to_string(batch.samples.size()) + "]", limits);
-    train::TrainSample sample = is_supervised ? maker.supervised() : maker.reinforced();
+    const SampleMaker maker(datum, "data[" + std::to_string(batch.samples.size()) + "]", limits);
+    train::TrainSample sample = is_supervised ? maker.supervised() : maker.reinforced(is_dro);
     sample.id = std::ssize(batch.samples);
     if (!is_supervised && !batch.samples.empty()) {
       const train::TrainSample& last = batch.samples.back();
       sample.group = last.group + (have_same_prompt(sample, last) ? 0 : 1);
     }
     batch.samples.push_back(std::move(sample));
+    batch.targets.push_back(maker.targets());
   }
   return batch;
 }

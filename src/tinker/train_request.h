@@ -1,15 +1,16 @@
 // TrainRequest: the body of a forward_backward request of the Tinker API, and the samples and the
 // loss that it means.
 //
-// A datum has N input tokens and, for each of them, the token to predict (target_tokens), which
-// must be the next input token. Losses are sums over tokens, with lp the logprob of a target:
+// A datum has N input tokens and, for each of them, the token to predict (target_tokens): the next
+// input token, or any other. Losses are sums over tokens, with lp the logprob of a target:
 //
 //   cross_entropy        -weights lp
 //   importance_sampling  -advantages exp(lp - logprobs)
 //   ppo                  -min(advantages ratio, advantages clamp(ratio, low, high))
 //   cispo                -advantages stop(clamp(ratio, low, high)) lp
+//   dro                  -(advantages lp - beta / 2 (lp - logprobs)^2)
 //
-// Weights, which the last three may have too, are factors of a token's loss.
+// Weights, which the last four may have too, are factors of a token's loss.
 //
 // Threading  any thread; no shared state.
 //
@@ -21,8 +22,8 @@
 #include <string_view>
 #include <vector>
 
-#include "train/loss_options.h"
 #include "train/sample.h"
+#include "train/stepwise_trainer.h"
 
 namespace tlt::tinker {
 
@@ -51,8 +52,9 @@ struct TokenLimits {
 };
 
 struct TrainBatch {
-  std::vector<train::TrainSample> samples;  // one per datum, in order
-  train::LossOptions loss;
+  std::vector<train::TrainSample> samples;    // one per datum, in order
+  std::vector<std::vector<int32_t>> targets;  // by sample; empty: its next tokens
+  train::StepwiseTrainer::Loss loss;
 };
 
 // InputError names the datum, or the loss, and what is accepted. Neighbouring data with the same

@@ -72,9 +72,9 @@ TEST(TrainRequestTest, WrongDataAreOneSentence) {
     return fault_of(request_of(loss, {good, changed}));
   };
   for (const auto& [got, wanted] : std::vector<std::pair<std::string, std::string>>{
-           {fault([](Datum& d) { d.targets[0] = 9; }), "data[1]: target_tokens[0] is 9"},
            {fault([](Datum& d) { d.targets.pop_back(); }), "2 target_tokens for 3 tokens"},
-           {fault([](Datum& d) { d.targets.back() = 100; }), "token 100"},
+           {fault([](Datum& d) { d.targets.back() = 100; }), "data[1]: token 100"},
+           {fault([](Datum& d) { d.targets[0] = -1; }), "data[1]: token -1"},
            {fault([](Datum& d) { d.tokens.assign(50, 1); }), "50 tokens"},
            {fault([](Datum& d) { d.tokens.clear(); }), "no tokens"},
            {fault([](Datum& d) { d.values.erase("logprobs"); }), "no logprobs"},
@@ -83,7 +83,8 @@ TEST(TrainRequestTest, WrongDataAreOneSentence) {
               d.values["mask"] = {1, 1, 1};
             }),
             "loss_fn_inputs has mask"},
-           {fault([](Datum&) {}, "dro"), "use cross_entropy"},
+           {fault([](Datum&) {}, "gspo"), "use cross_entropy"},
+           {fault([](Datum&) {}, "dro"), "dro has no beta"},
            {fault([](Datum&) {}, "cross_entropy"), "has advantages"},
            {fault_of(request_of("ppo", {})), "no data"}})
     EXPECT_NE(got.find(wanted), std::string::npos) << got;
@@ -92,6 +93,32 @@ TEST(TrainRequestTest, WrongDataAreOneSentence) {
   EXPECT_NE(fault_of(request).find("clip_low_threshold is 1.5"), std::string::npos);
   request.config = {{"beta", 1}};
   EXPECT_NE(fault_of(request).find("loss_fn_config has beta"), std::string::npos);
+}
+
+TEST(TrainRequestTest, TargetsMayBeOtherTokens) {
+  Datum changed = datum({1, 2, 3, 4}, {0, 2, 2});
+  changed.targets[0] = 9;
+  const TrainBatch batch =
+      make_batch(request_of("ppo", {datum({1, 2, 3, 4}, {0, 2, 2}), changed}), kLimits);
+  ASSERT_EQ(batch.targets.size(), 2u);
+  EXPECT_TRUE(batch.targets[0].empty()) << "the next tokens";
+  EXPECT_EQ(batch.targets[1], (std::vector<int32_t>{9, 3, 4}));
+  EXPECT_EQ(batch.samples[1].tokens, (std::vector<int32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(batch.samples[1].group, batch.samples[0].group);
+}
+
+TEST(TrainRequestTest, DroCountsEveryTokenWithAWeight) {
+  TrainRequest request = request_of("dro", {datum({1, 2, 3, 4}, {0, 2, 2})});
+  request.config = {{"beta", 0.05}};
+  TrainBatch batch = make_batch(request, kLimits);
+  EXPECT_EQ(std::get<train::DroOptions>(batch.loss).beta, 0.05);
+  EXPECT_EQ(batch.samples[0].response_begin, 1);
+  request.data[0].values["weights"] = {0, 1, 1};
+  batch = make_batch(request, kLimits);
+  EXPECT_EQ(batch.samples[0].response_begin, 2);
+  EXPECT_EQ(batch.samples[0].weights, (std::vector<float>{1, 1}));
+  request.config = {{"beta", -1}};
+  EXPECT_NE(fault_of(request).find("beta is -1"), std::string::npos);
 }
 
 TEST(TrainRequestTest, UnknownAndSparseFieldsAreRefused) {

@@ -113,11 +113,10 @@ void TrainedPolicy::show_training() {
   shown_ = nullptr;
 }
 
-train::StepwiseTrainer::Pass TrainedPolicy::forward(std::span<const train::TrainSample> samples,
-                                                    const train::LossOptions& loss,
-                                                    bool is_backward) {
+train::StepwiseTrainer::Pass TrainedPolicy::forward(const TrainBatch& batch, bool is_backward) {
   show_training();
-  return is_backward ? trainer_->forward_backward(samples, loss) : trainer_->forward(samples, loss);
+  return is_backward ? trainer_->forward_backward(batch.samples, batch.loss, batch.targets)
+                     : trainer_->forward(batch.samples, batch.loss, batch.targets);
 }
 
 train::StepwiseTrainer::Step TrainedPolicy::step(const train::OptimOptions& optim) {
@@ -245,7 +244,7 @@ void TrainedPolicy::load(const std::string& folder, bool with_optimizer) {
 }
 
 void TrainedPolicy::load_optimizer(const std::string& folder, bool with_moments) {
-  train::AdamW& optimizer = trainer_->optimizer();
+  train::Optimizer& optimizer = trainer_->optimizer();
   if (with_moments)
     return train::load_checkpoint({.folder = folder}, optimizer,
                                   read_facts(folder)["optimizer_steps"].get<int64_t>());

@@ -12,7 +12,7 @@
 //
 //   TrainedPolicy policy(model, options);
 //   policy.create(LoraConfig{.rank = 8}, /*seed=*/1);
-//   policy.forward(samples, loss, /*is_backward=*/true);
+//   policy.forward(batch, /*is_backward=*/true);
 //   policy.step(optim);
 //   const Weights weights = policy.snapshot();
 //   policy.show(weights);                        // the engine samples from them
@@ -22,10 +22,10 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "tinker/train_request.h"
 #include "train/lora.h"
 #include "train/stepwise_trainer.h"
 
@@ -53,8 +53,7 @@ class TrainedPolicy {
   void unload();
 
   // Of the training client's weights. REQUIRES: there is a training.
-  train::StepwiseTrainer::Pass forward(std::span<const train::TrainSample> samples,
-                                       const train::LossOptions& loss, bool is_backward);
+  train::StepwiseTrainer::Pass forward(const TrainBatch& batch, bool is_backward);
   train::StepwiseTrainer::Step step(const train::OptimOptions& optim);
   Weights snapshot();
   void show_training();

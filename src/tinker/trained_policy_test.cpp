@@ -27,9 +27,9 @@ class TrainedPolicyTest : public ::testing::TestWithParam<bool> {
   }
   std::vector<at::Tensor> weights() const { return tests::weights_of(*model_); }
   void train(TrainedPolicy& policy, int steps) const {
-    train::LossOptions loss;
+    const TrainBatch batch = {.samples = samples_, .targets = {}, .loss = train::LossOptions()};
     for (int i = 0; i < steps; ++i) {
-      policy.forward(samples_, loss, /*is_backward=*/true);
+      policy.forward(batch, /*is_backward=*/true);
       EXPECT_EQ(policy.step({.lr = 1e-2}).fault, "");
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/check.h"
 #include "base/files.h"
@@ -83,13 +84,22 @@ Trackers::Trackers(const TrackedRun& run) : ids_path_(run.folder + "/trackers.js
                                                   run.limits));
   }
   const auto deadline = Tracker::Clock::now() + run.start_time;
-  for (const auto& tracker : trackers_) await_start(*tracker, deadline);
+  std::string refusal;
+  for (const auto& tracker : trackers_) {
+    const std::string why = await_start(*tracker, deadline);
+    if (refusal.empty()) refusal = why;
+  }
   save_ids();
+  if (refusal.empty()) return;
+  // The runs that the others have begun end, and the next start continues them.
+  std::erase_if(trackers_, [](const auto& it) { return it->state() == Tracker::State::kOff; });
+  finish_within(/*exit_code=*/1, kFailedFinishTime);
+  throw InputError(refusal);
 }
 
 Trackers::~Trackers() { finish_within(/*exit_code=*/1, kFailedFinishTime); }
 
-void Trackers::await_start(Tracker& tracker, Tracker::Clock::time_point deadline) {
+std::string Trackers::await_start(Tracker& tracker, Tracker::Clock::time_point deadline) {
   using std::chrono::milliseconds;
   const std::string& package = tracker.package();
   const bool is_new = !ids_.contains(package);
@@ -102,11 +112,14 @@ void Trackers::await_start(Tracker& tracker, Tracker::Clock::time_point deadline
       log_warning("{} has not started in time; the run begins, and its metrics wait", package);
       break;
     case Tracker::State::kOff:
-      TLT_CHECK_INPUT(!is_new, "trainer.logger has ", package, ", which ", tracker.fault(), "; ",
-                      remedy(package), ", or leave ", package, " out of trainer.logger");
+      if (is_new)
+        return check_internal::concat("trainer.logger has ", package, ", which ", tracker.fault(),
+                                      "; ", remedy(package), ", or leave ", package,
+                                      " out of trainer.logger");
       log_warning("{} {}; the run continues without it, and its folder has all metrics", package,
                   tracker.fault());
   }
+  return "";
 }
 
 void Trackers::log(int64_t step, const Metrics& metrics) {
@@ -138,19 +151,26 @@ void Trackers::send(const std::string& line) {
   for (const auto& tracker : trackers_) tracker->send(line);
 }
 
-// Also of trackers that have started late.
+// Also of trackers that have started late. A disk that is full is a warning: the next start begins
+// new runs.
 void Trackers::save_ids() {
   const Json before = ids_;
   for (const auto& tracker : trackers_)
     if (const std::string id = tracker->id(); !id.empty())
       ids_[tracker->package()] = {{"id", id}, {"where", tracker->where()}};
-  if (ids_ != before) write_file_atomic(ids_path_, ids_.dump(1) + "\n");
+  if (ids_ == before) return;
+  try {
+    write_file_atomic(ids_path_, ids_.dump(1) + "\n");
+  } catch (const std::exception& error) {
+    log_warning("the trackers' runs are not known to the next start: {}", error.what());
+  }
 }
 
 void Trackers::finish_within(int exit_code, std::chrono::milliseconds time) {
   const auto deadline = Tracker::Clock::now() + time;
   for (const auto& tracker : trackers_) tracker->finish(exit_code);
   for (const auto& tracker : trackers_) tracker->wait_for_end(deadline);
+  if (!trackers_.empty()) save_ids();  // one may have started after the last metric
   trackers_.clear();
 }
 

@@ -61,7 +61,8 @@ class Trackers {
   static void check(const std::vector<std::string>& loggers);
 
   // Starts the run of each tracker, or continues that of trackers.json. InputError: a new one does
-  // not start, for instance because of a missing login; one that does not continue is a warning.
+  // not start, for instance because of a missing login; the runs of the others are in trackers.json
+  // then, for the next start. One that does not continue is a warning.
   explicit Trackers(const TrackedRun& run);
   // As finish() of a run that failed, with little patience.
   ~Trackers();
@@ -78,7 +79,8 @@ class Trackers {
  private:
   void send(const std::string& line);
   void save_ids();
-  void await_start(Tracker& tracker, Tracker::Clock::time_point deadline);
+  // Why the run must not begin; empty: it may.
+  std::string await_start(Tracker& tracker, Tracker::Clock::time_point deadline);
   void finish_within(int exit_code, std::chrono::milliseconds time);
 
   const std::string ids_path_;

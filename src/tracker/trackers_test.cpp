@@ -90,6 +90,35 @@ TEST_F(TrackersTest, NewRunThatDoesNotStartIsRefusedAResumedOneContinues) {
   EXPECT_EQ(package_.logged_steps(), (std::vector<int>{1}));
 }
 
+// wandb is the first to start.
+TEST_F(TrackersTest, ARefusedStartKeepsTheRunsOfOthers) {
+  write_file_atomic(package_.folder() + "/trackio.py",
+                    "import wandb\n"
+                    "class Run: name, url = 'theirs', 'fake://trackio'\n"
+                    "def init(project, name, config, resume):\n"
+                    "    wandb.write({'trackio': name, 'resume': resume})\n"
+                    "    return Run()\n"
+                    "def finish(): wandb.write({'end': 'trackio'})\n");
+  const std::vector<std::string> both = {"wandb", "trackio"};
+  package_.set_fault("raise in init");
+  EXPECT_THROW(Trackers trackers(run(both)), InputError);
+  EXPECT_EQ(Json::parse(read_file(package_.folder() + "/trackers.json", 1 << 20)),
+            Json::parse(R"({"trackio": {"id": "theirs", "where": "fake://trackio"}})"));
+  EXPECT_EQ(package_.calls_of("end").size(), 1U) << "its run has ended";
+  package_.set_fault("");
+  Trackers(run(both)).finish(0);
+  EXPECT_EQ(package_.calls_of("trackio"), (std::vector<Json>{"n", "theirs"}));
+  EXPECT_EQ(package_.calls_of("resume"), (std::vector<Json>{"never", "allow"}));
+}
+
+TEST_F(TrackersTest, RunThatStartsAfterTheLastMetricIsContinued) {
+  TrackedRun late = run();
+  late.start_time = std::chrono::milliseconds(0);
+  Trackers(late).finish(0);
+  EXPECT_EQ(Json::parse(read_file(package_.folder() + "/trackers.json", 1 << 20))["wandb"]["id"],
+            "id-1");
+}
+
 TEST_F(TrackersTest, TableArrivesWithTextsCut) {
   Trackers trackers(run());
   std::string text(kMaxCellBytes - 1, 'a');

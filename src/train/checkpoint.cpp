@@ -143,8 +143,12 @@ std::optional<std::string> read_text(const CheckpointPlace& place, const std::st
   return read_file(path, kMaxJsonBytes);
 }
 
-void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps) {
-  model::SafetensorsFile file(place.folder + "/" + kOptimizer);
+void load_checkpoint(const CheckpointPlace& place, Optimizer& optimizer, int64_t optimizer_steps) {
+  load_optimizer(place.folder + "/" + kOptimizer, optimizer, optimizer_steps);
+}
+
+void load_optimizer(const std::string& path, Optimizer& optimizer, int64_t optimizer_steps) {
+  model::SafetensorsFile file(path);
   std::vector<model::TensorSource> state;
   for (const model::TensorEntry& entry : file.index().entries)
     state.push_back({entry.name,

@@ -23,7 +23,7 @@
 
 #include "base/background_writer.h"
 #include "model/safetensors.h"
-#include "train/adamw.h"
+#include "train/optimizer.h"
 
 namespace tlt::train {
 
@@ -33,7 +33,7 @@ inline constexpr const char* kLoopText = "loop.json";
 
 // What a checkpoint is made of. REQUIRES: copies, since another thread writes them.
 struct CheckpointParts {
-  std::vector<model::TensorSource> optimizer;  // AdamW::snapshot()
+  std::vector<model::TensorSource> optimizer;  // Optimizer::snapshot()
   StateTexts texts;
   // Each puts files of its own into the checkpoint's folder: policy/, drafter/ …
   std::vector<std::function<void(const std::string& folder)>> files;
@@ -76,7 +76,9 @@ std::optional<CheckpointPlace> find_latest(const std::string& folder);
 
 // Loads weights and optimizer, whoever shares its state now and then; `optimizer_steps` is what
 // loop.json says.
-void load_checkpoint(const CheckpointPlace& place, AdamW& optimizer, int64_t optimizer_steps);
+void load_checkpoint(const CheckpointPlace& place, Optimizer& optimizer, int64_t optimizer_steps);
+// The same from another file of Optimizer::snapshot(). InputError: it is not there.
+void load_optimizer(const std::string& path, Optimizer& optimizer, int64_t optimizer_steps);
 
 // A text of state/; nullopt: that checkpoint has none of this name.
 std::optional<std::string> read_text(const CheckpointPlace& place, const std::string& name);

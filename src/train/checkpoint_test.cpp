@@ -60,7 +60,7 @@ class CheckpointTest : public testing::Test {
 
   TestFolder folder_;
   std::unique_ptr<model::PolicyModel> model_;
-  AdamW optimizer_;
+  Optimizer optimizer_;
 };
 
 TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSaved) {

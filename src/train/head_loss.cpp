@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "train/reverse_kl.h"
 
 namespace tlt::train {
 namespace {
@@ -67,7 +66,7 @@ void HeadLoss::forward_teacher() {
         model_.device().empty({rows_per_chunk_, model_.config().vocabulary}, at::kFloat);
   teacher_logits_ = teacher_buffer_.narrow(0, 0, rows_.size(0));
   teacher_->logits(teacher_hidden_.index_select(0, rows_), teacher_logits_);
-  kl_ = reverse_kl({model_.device(), logits_, temperature_}, teacher_logits_);
+  kl_ = teacher_kl({model_.device(), logits_, temperature_, kl_options_}, teacher_logits_);
   d_kl_.resize(kl_.size());
 }
 
@@ -134,8 +133,7 @@ const at::Tensor& HeadLoss::backward(const at::Tensor& hidden, std::span<const P
     forward(hidden, chunk);
     if (teacher_) forward_teacher();
     add_losses(chunk, loss, see);
-    if (teacher_)
-      reverse_kl_backward({model_.device(), logits_, temperature_}, kl_, d_kl_, teacher_logits_);
+    if (teacher_) scale_rows(d_kl_, teacher_logits_);
     ops::logits_backward(model_.device(), target_rows(), statistics_, d_logprob_, d_entropy_);
     if (teacher_) logits_.add_(teacher_logits_);
     at::Tensor d_inputs = at::empty_like(inputs_);

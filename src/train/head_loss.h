@@ -17,52 +17,38 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "model/policy_model.h"
 #include "ops/sampling.h"
-#include "train/sample.h"
-#include "train/token_loss.h"
+#include "train/output_head.h"
+#include "train/teacher_kl.h"
 
 namespace tlt::train {
 
-// A sample and the row of its first token in the hidden states. The rows of a shared prefix are
-// elsewhere and are not read (prefix_groups.h): then it is the row that the first token would have.
-struct PackedSample {
-  const TrainSample* sample = nullptr;
-  int64_t first_row = 0;
-};
-
-class HeadLoss {
+class HeadLoss final : public OutputHead {
  public:
   // REQUIRES: `model` outlives this. Temperature 0 (greedy rollouts) counts as 1.
   // `logits_bytes` bounds the logits.
   HeadLoss(const model::PolicyModel& model, double temperature,
            int64_t logits_bytes = int64_t{1} << 26);
 
-  // Called with the logprobs of response tokens first … of a sample, in order.
-  using See = std::function<void(const TrainSample& sample, int64_t first,
-                                 std::span<const float> logprobs)>;
+  void score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see) override;
 
-  // The logprobs of all response tokens. hidden [T, D].
-  void score(const at::Tensor& hidden, std::span<const PackedSample> pack, const See& see);
-
-  // From now on backward() gives the loss each token's reverse KL divergence from the teacher.
+  // From now on backward() gives the loss each token's divergence from the teacher.
   // REQUIRES: as many logits as the model's; outlives this.
-  void set_teacher(const model::PolicyModel& teacher) { teacher_ = &teacher; }
+  void set_teacher(const model::PolicyModel& teacher, const TeacherKl& kl) {
+    teacher_ = &teacher;
+    kl_options_ = kl;
+  }
   // The teacher's hidden states [T, D'] of the next backward()'s pack.
   void show_teacher(const at::Tensor& hidden) { teacher_hidden_ = hidden; }
 
-  // Adds the losses of the pack's tokens, without gradients.
   void measure(const at::Tensor& hidden, std::span<const PackedSample> pack, TokenLoss& loss,
-               const See& see);
-
-  // As measure(); also adds the LM head's gradient and returns d_hidden [T, D], zero for rows that
-  // predict no response token; valid until the next call.
+               const See& see) override;
   const at::Tensor& backward(const at::Tensor& hidden, std::span<const PackedSample> pack,
-                             TokenLoss& loss, model::Gradients& gradients, const See& see);
+                             TokenLoss& loss, model::Gradients& gradients, const See& see) override;
 
  private:
   // Response tokens of one sample whose rows are in a chunk.
@@ -100,9 +86,10 @@ class HeadLoss {
   at::Tensor d_hidden_;               // [T, D]
 
   const model::PolicyModel* teacher_ = nullptr;
+  TeacherKl kl_options_;
   at::Tensor teacher_hidden_;     // [T, D']
   at::Tensor teacher_buffer_;     // [rows_per_chunk_, V] float32, of this chunk's rows:
-  at::Tensor teacher_logits_;     // [R, V], a view of it: logits, log q, then gradients
+  at::Tensor teacher_logits_;     // [R, V], a view of it: logits, then derivatives
   std::vector<float> kl_, d_kl_;  // [R], empty without a teacher
   ops::RowStatistics statistics_;
 };

@@ -10,7 +10,7 @@
 //
 // Owns       A and B, float32; the targets' base values in the compute type.
 // Borrows    the policy, whose targets merge() writes.
-// Not here   PEFT's files (lora_folder.h); the optimizer (adamw.h).
+// Not here   PEFT's files (lora_folder.h); the optimizer (optimizer.h).
 // Threading  engine thread only. The result is the same, bit for bit, for any
 //            number of threads.
 //

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/options.h"
@@ -49,34 +50,69 @@ struct RolloutCorrectionOptions {
   void check() const;
 };
 
-// On-policy distillation (docs/distillation.md): a teacher scores the student's own responses.
+// Distillation (docs/distillation.md): a teacher scores the student's own responses, in `tlt sft`
+// the given ones.
 struct DistillationOptions {
   std::string teacher;
   std::string loss_mode = "k1";
+  int64_t top_k = 0;
   double coef = 1.0;
   bool use_task_rewards = true;
 
   void visit(auto& v) {
     v(teacher, "teacher", Affects::kResults,
-      "Hugging Face folder of a teacher with the same tokens: on-policy distillation; empty: "
-      "none.");
+      "Teacher with the same tokens: Hugging Face folder, or http(s)://host:port/v1 of a server "
+      "with prompt_logprobs; empty: no distillation.");
     v(loss_mode, "loss_mode", Affects::kResults,
-      "k1: the sampled tokens' logprob difference is added to their advantages; reverse_kl: the "
-      "exact reverse KL divergence is added to the loss.");
+      "k1, k3: estimates from the sampled tokens, added to their advantages; reverse_kl, "
+      "forward_kl: exact divergences, added to the loss.");
+    v(top_k, "top_k", Affects::kResults,
+      "reverse_kl and forward_kl over the teacher's k most probable tokens and all others as one; "
+      "0: every token.");
     v(coef, "coef", Affects::kResults, "Weight of the divergence from the teacher.");
     v(use_task_rewards, "use_task_rewards", Affects::kResults,
       "false: rewards are reported, but not trained on.");
   }
   bool is_on() const { return !teacher.empty(); }
-  bool is_estimate() const { return is_on() && loss_mode == "k1"; }
-  bool is_exact() const { return is_on() && loss_mode == "reverse_kl"; }
+  // Of the tokens that were sampled: k1, k3.
+  bool is_estimate() const { return is_on() && !has_exact_mode(); }
+  bool is_exact() const { return is_on() && has_exact_mode(); }
+  bool is_forward() const { return loss_mode == "forward_kl"; }
+  // The teacher is the URL of a server.
+  bool is_remote() const {
+    return teacher.starts_with("http://") || teacher.starts_with("https://");
+  }
+  void check() const;
+
+ private:
+  bool has_exact_mode() const { return loss_mode == "reverse_kl" || is_forward(); }
+};
+
+// Preference optimization (`tlt dpo`), with TRL's names (preference_loss.h).
+struct DpoOptions {
+  double beta = 0.1;
+  std::string loss_type = "sigmoid";
+  double label_smoothing = 0;
+
+  void visit(auto& v) {
+    v(beta, "beta", Affects::kResults,
+      "tlt dpo: how close the policy stays to the one it starts from; a larger value keeps it "
+      "closer. With loss_type=ipo: the paper's tau.");
+    v(loss_type, "loss_type", Affects::kResults,
+      "Loss of a preference pair: sigmoid (DPO), robust, hinge or ipo, as in TRL.");
+    v(label_smoothing, "label_smoothing", Affects::kResults,
+      "Share of pairs whose preference is assumed to be the wrong way round, from 0 to below 0.5: "
+      "cDPO with sigmoid, unbiased with robust.");
+  }
   void check() const;
 };
 
 struct LossOptions {
   PolicyLossOptions policy_loss;
   DistillationOptions distillation;             // options of the run, not listed here
+  DpoOptions dpo;                               // the same
   RolloutCorrectionOptions rollout_correction;  // an option of algorithm, not listed here
+  double cliprange_value = 0.5;                 // an option of critic, not listed here
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;
   double clip_ratio_c = 3.0;

@@ -21,18 +21,6 @@ bool has_true(const std::vector<bool>& values) {
   return std::find(values.begin(), values.end(), true) != values.end();
 }
 
-// The weight of all tokens of a sample; checks that every list has one value per response token.
-double check_and_weigh(const TrainSample& sample) {
-  const int64_t tokens = sample.response_size();
-  TLT_CHECK(sample.response_begin >= 1 && tokens >= 0, "sample ", sample.id, ": response_begin ",
-            sample.response_begin, " of ", sample.tokens.size(), " tokens");
-  TLT_CHECK(sample.weights.empty() || std::ssize(sample.weights) == tokens, "sample ", sample.id,
-            ": ", sample.weights.size(), " weights for ", tokens, " tokens");
-  double total = 0;
-  for (int64_t i = 0; i < tokens; ++i) total += sample.weight(i);
-  return total;
-}
-
 }  // namespace
 
 void RolloutCorrectionOptions::check() const {
@@ -53,8 +41,20 @@ void PolicyLossOptions::check() const {
 }
 
 void DistillationOptions::check() const {
-  TLT_CHECK_INPUT(loss_mode == "k1" || loss_mode == "reverse_kl", "distillation.loss_mode is '",
-                  loss_mode, "'; use k1 or reverse_kl");
+  TLT_CHECK_INPUT(is_one_of(loss_mode, {"k1", "k3", "reverse_kl", "forward_kl"}),
+                  "distillation.loss_mode is '", loss_mode,
+                  "'; use k1, k3, reverse_kl or forward_kl");
+  TLT_CHECK_INPUT(top_k >= 0, "distillation.top_k is ", top_k,
+                  "; use a number from 1, or 0 for every token");
+  TLT_CHECK_INPUT(top_k == 0 || has_exact_mode(), "distillation.top_k has no meaning with ",
+                  "distillation.loss_mode=", loss_mode,
+                  ", which uses the sampled tokens only; set reverse_kl or forward_kl, or leave "
+                  "top_k out");
+  TLT_CHECK_INPUT(
+      !is_remote() || !has_exact_mode(), "distillation.loss_mode=", loss_mode,
+      " needs the teacher's whole distribution, and a server (distillation.teacher=", teacher,
+      ") gives the logprobs of the tokens only; set k1 or k3, or give the "
+      "teacher's folder");
   TLT_CHECK_INPUT(std::isfinite(coef) && coef > 0, "distillation.coef is ", coef,
                   "; use a number above 0, or leave distillation.teacher out");
   TLT_CHECK_INPUT(use_task_rewards || is_on(),
@@ -65,6 +65,7 @@ void DistillationOptions::check() const {
 void LossOptions::check() const {
   rollout_correction.check();
   distillation.check();
+  dpo.check();
   policy_loss.check();
   const std::string& loss = policy_loss.loss_mode;
   TLT_CHECK_INPUT(clip_ratio_low >= 0 && clip_ratio_low <= 1, "actor.clip_ratio_low is ",
@@ -89,24 +90,10 @@ void LossOptions::check() const {
                   "; use a number from 0");
 }
 
-Denominators::Denominators(const LossOptions& options, std::span<const TrainSample> batch) {
-  for (const TrainSample& sample : batch) {
-    const double weight = check_and_weigh(sample);
-    tokens += weight;
-    sequences += weight > 0;
-    const auto size = static_cast<size_t>(sample.response_size());
-    TLT_CHECK(sample.rollout_logprobs.size() == size && sample.advantages.size() == size, "sample ",
-              sample.id);
-    TLT_CHECK(!options.use_kl_loss || sample.reference_logprobs.size() == size, "sample ",
-              sample.id, " has no reference");
-  }
-  TLT_CHECK(tokens > 0, "a mini-batch of ", batch.size(), " samples without a token that counts");
-}
-
 PolicyLoss::PolicyLoss(const LossOptions& options, const Denominators& denominators)
-    : options_(options), denominators_(denominators) {
+    : options_(options), denominators_(denominators), aggregation_(options, denominators) {
   options.check();
-  const std::string &mode = options.loss_agg_mode, &loss = options.policy_loss.loss_mode;
+  const std::string& loss = options.policy_loss.loss_mode;
   mode_ = loss == "reinforce"  ? Mode::kReinforce
           : loss == "gspo"     ? Mode::kGspo
           : loss == "geo_mean" ? Mode::kGeoMean
@@ -116,10 +103,6 @@ PolicyLoss::PolicyLoss(const LossOptions& options, const Denominators& denominat
           : loss == "kl_cov"   ? Mode::kKlCov
           : loss == "gpg"      ? Mode::kGpg
                                : Mode::kVanilla;
-  aggregation_ = mode == "token-mean"            ? Aggregation::kTokenMean
-                 : mode == "seq-mean-token-sum"  ? Aggregation::kTokenSum
-                 : mode == "seq-mean-token-mean" ? Aggregation::kSequenceMean
-                                                 : Aggregation::kScaledSum;
   is_of_sequence_ = options.rollout_correction.rollout_is == "sequence";
   if (options.use_kl_loss) kl_type_ = parse_kl_type(options.kl_loss_type, "actor.kl_loss_type");
 }
@@ -127,10 +110,7 @@ PolicyLoss::PolicyLoss(const LossOptions& options, const Denominators& denominat
 void PolicyLoss::complete(std::span<const TrainSample> batch) {
   const Denominators denominators(options_, batch);
   token_scale_ = denominators_.tokens / denominators.tokens;
-  gradient_scale_ = aggregation_ == Aggregation::kTokenMean ? token_scale_
-                    : aggregation_ == Aggregation::kScaledSum
-                        ? 1
-                        : denominators_.sequences / denominators.sequences;
+  gradient_scale_ = aggregation_.scale_to(denominators);
 }
 
 void PolicyLoss::see_batch(std::span<const TrainSample> batch,
@@ -146,22 +126,6 @@ bool PolicyLoss::learns_from(const TrainSample& sample) const {
   if (mode_ == Mode::kKlCov && has_true(selected_of_.at(&sample))) return true;
   if (kl_type_ && options_.kl_loss_coef > 0) return true;
   return std::ranges::any_of(sample.advantages, [](float a) { return a != 0; });
-}
-
-double PolicyLoss::token_weight(const TrainSample& sample) const {
-  switch (aggregation_) {
-    case Aggregation::kTokenMean:
-      return 1 / denominators_.tokens;
-    case Aggregation::kTokenSum:
-      return 1 / denominators_.sequences;
-    case Aggregation::kScaledSum:
-      return 1 / options_.loss_scale_factor;
-    case Aggregation::kSequenceMean:
-      break;
-  }
-  double weight = 0;
-  for (int64_t i = 0; i < sample.response_size(); ++i) weight += sample.weight(i);
-  return weight > 0 ? 1 / (denominators_.sequences * weight) : 0;
 }
 
 void PolicyLoss::preview(const TrainSample& sample, int64_t first,
@@ -404,7 +368,9 @@ std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
   return metrics;
 }
 
-SupervisedLoss::SupervisedLoss(std::span<const TrainSample> batch) {
+SupervisedLoss::SupervisedLoss(std::span<const TrainSample> batch,
+                               const DistillationOptions& distillation)
+    : distillation_(distillation) {
   for (const TrainSample& sample : batch) total_weight_ += check_and_weigh(sample);
   TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(),
             " samples without a token that counts");
@@ -420,13 +386,19 @@ void SupervisedLoss::add(const ResponseTokens& tokens, const TokenDerivatives& o
     }
     out.d_logprob[i] = static_cast<float>(-share);
     out.d_entropy[i] = 0;
+    if (tokens.teacher_kl.empty()) continue;
+    if (share != 0) teacher_kl_ += share * tokens.teacher_kl[i];
+    out.d_teacher_kl[i] = static_cast<float>(share * distillation_.coef);
   }
 }
 
 std::vector<std::pair<std::string, double>> SupervisedLoss::metrics(
     std::span<const double> sums) const {
-  TLT_CHECK(sums.size() == 2);
-  return {{"train/loss", sums[0]}, {"train/token_probability", sums[1]}};
+  TLT_CHECK(sums.size() == 3);
+  std::vector<std::pair<std::string, double>> metrics = {{"train/loss", sums[0]},
+                                                         {"train/token_probability", sums[1]}};
+  if (distillation_.is_exact()) metrics.emplace_back("distillation/kl", sums[2]);
+  return metrics;
 }
 
 }  // namespace tlt::train

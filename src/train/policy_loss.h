@@ -23,7 +23,8 @@
 //
 //   loss = pg - entropy_coeff entropy + kl_loss_coef kl + coef D       each aggregated by
 //                                                                      loss_agg_mode
-//   D: the divergence from the teacher with distillation.loss_mode=reverse_kl (reverse_kl.h)
+//   D: the divergence from the teacher with distillation.loss_mode=reverse_kl or forward_kl
+//      (teacher_kl.h)
 //
 // Threading  engine thread only.
 //
@@ -34,22 +35,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "train/aggregation.h"
 #include "train/kl.h"
 #include "train/loss_options.h"
 #include "train/token_loss.h"
 
 namespace tlt::train {
-
-// What the means of a mini-batch are divided by.
-struct Denominators {
-  double tokens = 0;     // weight of all response tokens
-  double sequences = 0;  // responses with a token that counts
-
-  // Of the whole mini-batch. Throws Error if a sample's lists do not have one value per response
-  // token, or no token counts.
-  Denominators(const LossOptions& options, std::span<const TrainSample> batch);
-  Denominators(double tokens, double sequences) : tokens(tokens), sequences(sequences) {}
-};
 
 class PolicyLoss final : public TokenLoss {
  public:
@@ -74,10 +65,9 @@ class PolicyLoss final : public TokenLoss {
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 
   // The factor of a token of weight 1 of this sample in the loss.
-  double token_weight(const TrainSample& sample) const;
+  double token_weight(const TrainSample& sample) const { return aggregation_.token_weight(sample); }
 
  private:
-  enum class Aggregation { kTokenMean, kTokenSum, kSequenceMean, kScaledSum };
   enum class Mode { kVanilla, kGspo, kGeoMean, kSapo, kCispo, kClipCov, kKlCov, kGpg, kReinforce };
   struct Term {
     double value = 0;
@@ -108,7 +98,6 @@ class PolicyLoss final : public TokenLoss {
   Term reinforce_term(const TrainSample& sample, const Token& token);
 
   const LossOptions options_;
-  Aggregation aggregation_ = Aggregation::kTokenMean;
   Mode mode_ = Mode::kVanilla;
   bool is_of_sequence_ = false;  // the importance weight of kReinforce
   std::optional<KlType> kl_type_;
@@ -121,26 +110,30 @@ class PolicyLoss final : public TokenLoss {
   std::unordered_map<const TrainSample*, Sequence> sequence_of_;
   std::unordered_map<const TrainSample*, std::vector<bool>> selected_of_;  // of the mini-batch
   const Denominators denominators_;
+  const Aggregation aggregation_;
   double gradient_scale_ = 1, token_scale_ = 1;  // of derivatives and of means over tokens
   Sums sums_;
 };
 
-// The mean negative log-likelihood of the response tokens, weighted.
+// The mean over the response tokens, weighted, of the negative log-likelihood, plus coef times the
+// divergence from the teacher if there is one.
 class SupervisedLoss final : public TokenLoss {
  public:
-  explicit SupervisedLoss(std::span<const TrainSample> batch);
+  SupervisedLoss(std::span<const TrainSample> batch, const DistillationOptions& distillation);
 
   bool learns_from(const TrainSample&) const override { return true; }
   void add(const ResponseTokens& tokens, const TokenDerivatives& out) override;
   std::vector<double> take_sums() override {
-    return {std::exchange(loss_, 0), std::exchange(probability_, 0)};
+    return {std::exchange(loss_, 0), std::exchange(probability_, 0), std::exchange(teacher_kl_, 0)};
   }
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums) const override;
 
  private:
+  const DistillationOptions distillation_;
   double total_weight_ = 0;
   double loss_ = 0;         // divided by total_weight_
   double probability_ = 0;  // mean, by the weights of the loss
+  double teacher_kl_ = 0;   // the same
 };
 
 }  // namespace tlt::train

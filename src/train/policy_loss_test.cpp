@@ -596,7 +596,7 @@ TEST(PolicyLossTest, SupervisedLossIsTheWeightedMean) {
       probability += batch.samples[i].weights[t] * std::exp(batch.logprobs[i][t]);
       weights += batch.samples[i].weights[t];
     }
-  SupervisedLoss loss(batch.samples);
+  SupervisedLoss loss(batch.samples, DistillationOptions());
   const Result result = run(loss, batch, 3);
   EXPECT_NEAR(result.metrics.at("train/loss"), sum / weights, 1e-12);
   EXPECT_NEAR(result.metrics.at("train/token_probability"), probability / weights, 1e-6);

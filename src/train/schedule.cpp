@@ -15,6 +15,8 @@ void OptimOptions::check() const {
     TLT_CHECK_INPUT(value >= low && value <= high, where, ".", name, " is ", value,
                     "; use a number from ", low, " to ", high);
   };
+  TLT_CHECK_INPUT(optimizer == "AdamW" || optimizer == "Muon", where, ".optimizer is '", optimizer,
+                  "'; use AdamW or Muon");
   check_range("lr", lr, 0, 1);
   TLT_CHECK_INPUT(betas.size() == 2, where, ".betas has ", betas.size(),
                   " values; use two, such as [0.9, 0.999]");

@@ -1,4 +1,4 @@
-// OptimOptions: AdamW and the learning rate schedule of a run, with verl's names.
+// OptimOptions: the optimizer and the learning rate schedule of a run, with verl's names.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,6 +15,7 @@ namespace tlt::train {
 inline constexpr int64_t kMaxSkippedSteps = 5;
 
 struct OptimOptions {
+  std::string optimizer = "AdamW";
   double lr = 1e-6;
   std::vector<double> betas = {0.9, 0.999};
   double eps = 1e-8;  // not an option
@@ -26,6 +27,9 @@ struct OptimOptions {
   double min_lr_ratio = 0;
 
   void visit(auto& v) {
+    v(optimizer, "optimizer", Affects::kResults,
+      "AdamW, or Muon: orthogonalized momentum for the matrices of the layers, AdamW for the "
+      "rest.");
     v(lr, "lr", Affects::kResults, "Learning rate.");
     v(betas, "betas", Affects::kResults, "AdamW's decay rates of the two moments.");
     v(weight_decay, "weight_decay", Affects::kResults,
@@ -42,6 +46,7 @@ struct OptimOptions {
       "Final learning rate of cosine and linear as a share of lr.");
   }
   void check() const;
+  bool is_muon() const { return optimizer == "Muon"; }
 };
 
 // The learning rate of step `step` (from 0) of `total_steps`. In a warm-up of n steps, step i has

@@ -54,6 +54,7 @@ TEST(ScheduleTest, InvalidOptionsAreRejected) {
     change(o);
     EXPECT_THROW(o.check(), InputError);
   };
+  refuses([](OptimOptions& o) { o.optimizer = "muon"; });
   refuses([](OptimOptions& o) { o.lr = -1; });
   refuses([](OptimOptions& o) { o.betas = {0.9}; });
   refuses([](OptimOptions& o) { o.betas = {0.9, 1.0}; });

@@ -2,18 +2,25 @@
 #include "train/shards.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace tlt::train {
 
-Shards::Shards(const std::vector<model::Parameter>& parameters, int workers) : workers_(workers) {
+Shards::Shards(const std::vector<model::Parameter>& parameters, int workers,
+               const std::vector<bool>& are_whole)
+    : workers_(workers) {
   TLT_CHECK(workers >= 1, workers, " workers");
-  for (const model::Parameter& parameter : parameters) {
-    const std::vector<int64_t> shape = parameter.shape();
-    const Extent extent{shape[0], shape.size() == 2 ? shape[1] : 1, elements_};
-    extents_.push_back(extent);
+  TLT_CHECK(are_whole.empty() || are_whole.size() == parameters.size());
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const std::vector<int64_t> shape = parameters[p].shape();
+    Extent extent{shape[0], shape.size() == 2 ? shape[1] : 1, elements_};
+    if (!are_whole.empty() && are_whole[p])
+      for (const model::Parameter::Part& part : parameters[p].parts)
+        extent.tensors.push_back(part.first_row + part.rows);
     elements_ += extent.rows * extent.row_size;
+    extents_.push_back(std::move(extent));
   }
 }
 
@@ -25,8 +32,15 @@ RowRange Shards::of(size_t parameter, int worker) const {
 
 int64_t Shards::first_row(const Extent& extent, int worker) const {
   const int64_t cut = elements_ / workers_ * worker + elements_ % workers_ * worker / workers_;
+  const int64_t before = std::max<int64_t>(0, cut - extent.begin);
+  if (!extent.tensors.empty()) {
+    const int64_t rows = (before + extent.row_size - 1) / extent.row_size;
+    if (rows == 0) return 0;
+    const auto end = std::ranges::lower_bound(extent.tensors, rows);
+    return end == extent.tensors.end() ? extent.rows : *end;
+  }
   const int64_t panel = ops::Weight::kPanel * extent.row_size;
-  const int64_t panels = (std::max<int64_t>(0, cut - extent.begin) + panel - 1) / panel;
+  const int64_t panels = (before + panel - 1) / panel;
   return std::min(extent.rows, panels * ops::Weight::kPanel);
 }
 

@@ -3,7 +3,7 @@
 //
 // The parameters, concatenated in their order, are split into one contiguous part per worker, all
 // of about the same size. A split is at the end of a panel of rows, since whole panels are written
-// faster (ops/weight.h).
+// faster (ops/weight.h); in a parameter whose tensors must stay whole (muon.h), between two of them.
 //
 //   const Shards shards(model.parameters(), comm.size());
 //   const RowRange mine = shards.of(parameter, comm.rank());   // often none, or all
@@ -24,7 +24,9 @@ struct RowRange {
 
 class Shards {
  public:
-  Shards(const std::vector<model::Parameter>& parameters, int workers);
+  // are_whole: of which parameters no tensor is split; empty: of none.
+  Shards(const std::vector<model::Parameter>& parameters, int workers,
+         const std::vector<bool>& are_whole = {});
 
   // A worker's rows of a parameter, by its index in the list.
   RowRange of(size_t parameter, int worker) const;
@@ -32,7 +34,8 @@ class Shards {
  private:
   struct Extent {
     int64_t rows = 0, row_size = 0;
-    int64_t begin = 0;  // elements elements of the parameters before it
+    int64_t begin = 0;                  // elements of the parameters before it
+    std::vector<int64_t> tensors = {};  // where its whole tensors end; empty: it is split anywhere
   };
   // The first of a worker's rows; those of the previous worker end there.
   int64_t first_row(const Extent& extent, int worker) const;

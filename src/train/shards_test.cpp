@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <map>
+#include <set>
+
 #include "tests/support/golden_batch.h"
 
 namespace tlt::train {
@@ -31,6 +35,38 @@ TEST(ShardsTest, PartsAreContiguousAndComplete) {
         }
         EXPECT_EQ(next, parameters[p].shape()[0]) << parameters[p].name();
       }
+    }
+  }
+}
+
+// Fused projections are several tensors.
+TEST(ShardsTest, WholeTensorsAreOfOneWorker) {
+  for (const std::string& name : kGoldenModels) {
+    const auto model = golden_model(name);
+    const auto& parameters = model->parameters();
+    for (const int workers : {1, 2, 3, 5, 8, 1000}) {
+      SCOPED_TRACE(name + ", " + std::to_string(workers) + " workers");
+      const Shards shards(parameters, workers, std::vector<bool>(parameters.size(), true));
+      std::set<int> owners;
+      for (size_t p = 0; p < parameters.size(); ++p) {
+        std::map<int64_t, int64_t> found;  // last row by first row
+        for (int worker = 0; worker < workers; ++worker)
+          if (const RowRange range = shards.of(p, worker); range.rows > 0) {
+            found[range.first] = range.first + range.rows;
+            owners.insert(worker);
+          }
+        int64_t next = 0;
+        for (const auto& [first, last] : found) {
+          EXPECT_EQ(first, next) << parameters[p].name();
+          next = last;
+        }
+        EXPECT_EQ(next, parameters[p].shape()[0]) << parameters[p].name();
+        for (const model::Parameter::Part& part : parameters[p].parts) {
+          const auto after = found.upper_bound(part.first_row);
+          EXPECT_GE(std::prev(after)->second, part.first_row + part.rows) << part.name;
+        }
+      }
+      EXPECT_TRUE(workers > 3 || std::ssize(owners) == workers) << "each has a part";
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "base/watchdog.h"
 #include "cluster/launch.h"
 #include "train/policy_loss.h"
+#include "train/trained_parameters.h"
 
 namespace tlt::train {
 namespace {
@@ -20,11 +21,6 @@ LossOptions as_sum(LossOptions options) {
   return options;
 }
 
-const std::vector<model::Parameter>& trained_by(const model::PolicyModel& model,
-                                                const LoraAdapter* adapter) {
-  return adapter ? adapter->parameters() : model.parameters();
-}
-
 // Tokens first … last-1 of a sample, to score all but the first.
 TrainSample part_of(const TrainSample& sample, int64_t first, int64_t last) {
   TrainSample part;
@@ -33,12 +29,35 @@ TrainSample part_of(const TrainSample& sample, int64_t first, int64_t last) {
   return part;
 }
 
-// How many logprobs of a shared prefix are the sample's too: the token after the prefix, which the
-// prefix's last row predicts, may be another one than the leader's.
+// How many logprobs of a shared prefix are the sample's too: those before the first target that is
+// not the leader's.
 int64_t shared_logprobs(const PrefixGroup& group, const TrainSample& leader,
                         const TrainSample& sample) {
-  const auto next = static_cast<size_t>(group.prefix);
-  return group.prefix - (group.prefix > 0 && sample.tokens[next] != leader.tokens[next] ? 1 : 0);
+  int64_t shared = 0;
+  while (shared < group.prefix && sample.tokens[static_cast<size_t>(shared) + 1] ==
+                                      leader.tokens[static_cast<size_t>(shared) + 1])
+    ++shared;
+  return shared;
+}
+
+std::unique_ptr<TokenLoss> make_loss(const StepwiseTrainer::Loss& loss) {
+  if (const auto* dro = std::get_if<DroOptions>(&loss)) return std::make_unique<DroLoss>(*dro);
+  return std::make_unique<PolicyLoss>(as_sum(std::get<LossOptions>(loss)), kSum);
+}
+
+// Empty: the labels are the samples.
+std::vector<TrainSample> make_labels(std::span<const TrainSample> samples,
+                                     StepwiseTrainer::Targets targets) {
+  if (std::ranges::all_of(targets, &std::vector<int32_t>::empty)) return {};
+  TLT_CHECK(targets.size() == samples.size());
+  std::vector<TrainSample> labels(samples.begin(), samples.end());
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (targets[i].empty()) continue;
+    TLT_CHECK(targets[i].size() + 1 == labels[i].tokens.size(), "sample ", i, ": ",
+              targets[i].size(), " targets for ", labels[i].tokens.size(), " tokens");
+    std::ranges::copy(targets[i], labels[i].tokens.begin() + 1);
+  }
+  return labels;
 }
 
 }  // namespace
@@ -49,9 +68,9 @@ StepwiseTrainer::StepwiseTrainer(const model::PolicyModel& model, LoraAdapter* a
       adapter_(adapter),
       options_(options),
       alone_(cluster::make_comm(cluster::Launch{}, {})),
-      optimizer_(trained_by(model, adapter), model.device(), OptimOptions{}),
-      sum_(trained_by(model, adapter), model.device()),
-      gradients_(model::make_gradients(model.device(), trained_by(model, adapter))),
+      optimizer_(trained_parameters(model, adapter), model.device(), OptimOptions{}),
+      sum_(trained_parameters(model, adapter), model.device()),
+      gradients_(model::make_gradients(model.device(), trained_parameters(model, adapter))),
       backward_(adapter ? adapter->route(gradients_) : gradients_),
       tape_(model, options.recompute),
       head_(model, /*temperature=*/1) {
@@ -59,36 +78,42 @@ StepwiseTrainer::StepwiseTrainer(const model::PolicyModel& model, LoraAdapter* a
 }
 
 StepwiseTrainer::Pass StepwiseTrainer::forward(std::span<const TrainSample> samples,
-                                               const LossOptions& loss) {
-  return pass(samples, loss, /*is_backward=*/false);
+                                               const Loss& loss, Targets targets) {
+  const std::vector<TrainSample> labels = make_labels(samples, targets);
+  return pass({samples, labels.empty() ? samples : labels}, *make_loss(loss),
+              /*is_backward=*/false);
 }
 
 StepwiseTrainer::Pass StepwiseTrainer::forward_backward(std::span<const TrainSample> samples,
-                                                        const LossOptions& loss) {
+                                                        const Loss& loss, Targets targets) {
   gradients_.zero();
-  return pass(samples, loss, /*is_backward=*/true);
+  const std::vector<TrainSample> labels = make_labels(samples, targets);
+  return pass({samples, labels.empty() ? samples : labels}, *make_loss(loss),
+              /*is_backward=*/true);
 }
 
-StepwiseTrainer::Pass StepwiseTrainer::pass(std::span<const TrainSample> samples,
-                                            const LossOptions& options, bool is_backward) {
-  PolicyLoss loss(as_sum(options), kSum);
+// The model sees the samples; the head and the loss see the labels.
+StepwiseTrainer::Pass StepwiseTrainer::pass(const Batch& batch, TokenLoss& loss, bool is_backward) {
+  const auto [samples, labels] = batch;
   std::vector<bool> learns;
   Pass out;
   for (const TrainSample& sample : samples) {
     learns.push_back(is_backward && loss.learns_from(sample));
     out.logprobs.emplace_back(sample.tokens.size() - 1);
   }
-  const HeadLoss::See see = [&](const TrainSample& sample, int64_t first,
+  const TrainSample* const first_label = labels.data();
+  const HeadLoss::See see = [&](const TrainSample& label, int64_t first,
                                 std::span<const float> logprobs) {
-    std::vector<float>& all = out.logprobs[static_cast<size_t>(&sample - samples.data())];
-    std::ranges::copy(logprobs, all.begin() + sample.response_begin - 1 + first);
+    std::vector<float>& all = out.logprobs[static_cast<size_t>(&label - first_label)];
+    std::ranges::copy(logprobs, all.begin() + label.response_begin - 1 + first);
   };
   const PackPlan plan(samples, learns, options_.max_tokens);
   for (const PlannedPack& pack : plan.packs()) {
     report_progress();
-    const std::vector<PackedSample> packed = plan.load(pack, tape_);
+    std::vector<PackedSample> packed = plan.load(pack, tape_);
+    for (PackedSample& one : packed) one.sample = first_label + (one.sample - samples.data());
     const at::Tensor& hidden = model_.forward(tape_);
-    score_prompts(pack, packed, samples, out);
+    score_prompts(pack, packed, labels, out);
     if (pack.learns) {
       model_.backward(tape_, head_.backward(hidden, packed, loss, backward_, see), backward_);
       sum_.add(gradients_);
@@ -100,9 +125,9 @@ StepwiseTrainer::Pass StepwiseTrainer::pass(std::span<const TrainSample> samples
   return out;
 }
 
-// Of the prompts' tokens: a shared prefix is scored once, the rest of each prompt after it.
+// Of the prompts' targets: a shared prefix is scored once, the rest of each prompt after it.
 void StepwiseTrainer::score_prompts(const PlannedPack& pack, std::span<const PackedSample> packed,
-                                    std::span<const TrainSample> samples, Pass& out) {
+                                    std::span<const TrainSample> labels, Pass& out) {
   std::vector<TrainSample> parts;
   std::vector<PackedSample> rows;
   parts.reserve(3 * packed.size());  // rows point to them
@@ -110,20 +135,20 @@ void StepwiseTrainer::score_prompts(const PlannedPack& pack, std::span<const Pac
     if (last - first < 2) return;
     parts.push_back(part_of(sample, first, last));
     parts.back().id = first;
-    parts.back().group = &sample - samples.data();
+    parts.back().group = &sample - labels.data();
     rows.push_back({&parts.back(), row});
   };
   size_t next = 0;
   int64_t row = 0;
   for (const PrefixGroup& group : pack.members) {
-    const TrainSample& leader = samples[static_cast<size_t>(group.samples.front())];
+    const TrainSample& leader = labels[static_cast<size_t>(group.samples.front())];
     if (group.prefix > 0) score(leader, 0, group.prefix + 1, row);
+    const int64_t prefix_row = row;
     row += group.prefix;
-    const int64_t last_row = row - 1;  // of the prefix
     for (const int64_t i : group.samples) {
-      const TrainSample& sample = samples[static_cast<size_t>(i)];
-      if (shared_logprobs(group, leader, sample) < group.prefix)
-        score(sample, group.prefix - 1, group.prefix + 1, last_row);
+      const TrainSample& sample = labels[static_cast<size_t>(i)];
+      const int64_t shared = shared_logprobs(group, leader, sample);
+      if (shared < group.prefix) score(sample, shared, group.prefix + 1, prefix_row + shared);
       score(sample, group.prefix, sample.response_begin, packed[next].first_row + group.prefix);
       row += std::ssize(sample.tokens) - group.prefix;
       ++next;
@@ -138,8 +163,8 @@ void StepwiseTrainer::score_prompts(const PlannedPack& pack, std::span<const Pac
     const auto leader = static_cast<size_t>(group.samples.front());
     for (const int64_t i : group.samples) {
       const auto own = static_cast<size_t>(i);
-      std::copy_n(out.logprobs[leader].begin(),
-                  shared_logprobs(group, samples[leader], samples[own]), out.logprobs[own].begin());
+      std::copy_n(out.logprobs[leader].begin(), shared_logprobs(group, labels[leader], labels[own]),
+                  out.logprobs[own].begin());
     }
   }
 }

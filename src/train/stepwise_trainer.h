@@ -21,16 +21,18 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "cluster/comm.h"
 #include "model/policy_model.h"
 #include "model/tape.h"
-#include "train/adamw.h"
+#include "train/dro_loss.h"
 #include "train/gradient_sum.h"
 #include "train/head_loss.h"
 #include "train/lora.h"
 #include "train/loss_options.h"
+#include "train/optimizer.h"
 #include "train/pack_plan.h"
 
 namespace tlt::train {
@@ -41,9 +43,15 @@ class StepwiseTrainer {
     int64_t max_tokens = 16384;  // per forward pass
     bool recompute = false;
   };
+  // A policy loss of samples with advantages. Losses that compare a sample with its batch
+  // (uses_covariance()) and means are not available: loss_agg_mode is ignored.
+  using Loss = std::variant<LossOptions, DroOptions>;
+  // By sample, the token that each of its tokens but the last predicts; none, or an empty list: its
+  // next tokens.
+  using Targets = std::span<const std::vector<int32_t>>;
   struct Pass {
     double loss = 0;  // the sum over all tokens
-    // Of all tokens but the first, by sample: those of the prompt, then those of the response.
+    // Of all targets, by sample: those of the prompt, then those of the response.
     std::vector<std::vector<float>> logprobs;
   };
   struct Step {
@@ -53,30 +61,33 @@ class StepwiseTrainer {
 
   StepwiseTrainer(const model::PolicyModel& model, LoraAdapter* adapter, const Options& options);
 
-  // The policy loss of samples with advantages. Losses that compare a sample with its batch
-  // (uses_covariance()) and means are not available: loss_agg_mode is ignored.
   // forward_backward() adds the gradients to those since the last step.
-  Pass forward(std::span<const TrainSample> samples, const LossOptions& loss);
-  Pass forward_backward(std::span<const TrainSample> samples, const LossOptions& loss);
+  Pass forward(std::span<const TrainSample> samples, const Loss& loss, Targets targets = {});
+  Pass forward_backward(std::span<const TrainSample> samples, const Loss& loss,
+                        Targets targets = {});
 
   // One step of AdamW at the constant rate `optim.lr` with the gradients since the last one, which
   // are zero again afterwards.
   Step step(const OptimOptions& optim);
 
   // After writing its state (load) call written().
-  AdamW& optimizer() { return optimizer_; }
+  Optimizer& optimizer() { return optimizer_; }
   void written();
 
  private:
-  Pass pass(std::span<const TrainSample> samples, const LossOptions& loss, bool is_backward);
+  // labels: the samples, each with its targets in place of the tokens after the first.
+  struct Batch {
+    std::span<const TrainSample> samples, labels;
+  };
+  Pass pass(const Batch& batch, TokenLoss& loss, bool is_backward);
   void score_prompts(const PlannedPack& pack, std::span<const PackedSample> packed,
-                     std::span<const TrainSample> samples, Pass& out);
+                     std::span<const TrainSample> labels, Pass& out);
 
   const model::PolicyModel& model_;
   LoraAdapter* const adapter_;  // null: the model's weights are trained
   const Options options_;
   const std::unique_ptr<cluster::Comm> alone_;
-  AdamW optimizer_;
+  Optimizer optimizer_;
   GradientSum sum_;
   model::Gradients gradients_;  // of the trained parameters
   model::Gradients backward_;   // passed to backward(), which then adds to gradients_

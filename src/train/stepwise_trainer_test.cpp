@@ -79,6 +79,70 @@ TEST(StepwiseTrainerTest, LogprobsAreThoseOfWholeSamples) {
   EXPECT_EQ(trainer.forward_backward(samples, sum_loss("gpg")).logprobs, expected);
 }
 
+// A sample with other targets than its next tokens is as many samples as it has targets, each of
+// which ends with one.
+TEST(StepwiseTrainerTest, TargetsMayBeOtherTokens) {
+  TrainSample whole;
+  whole.tokens = {1, 2, 3, 4, 5, 6, 7};
+  whole.response_begin = 3;
+  whole.advantages = {0.5, -1, 2, 0.25};
+  whole.rollout_logprobs.assign(4, -1);
+  const std::vector<std::vector<int32_t>> targets = {{9, 8, 7, 4, 5, 1}};
+  std::vector<TrainSample> parts;
+  for (int32_t at = whole.response_begin; at < 7; ++at) {
+    TrainSample& part = parts.emplace_back();
+    part.tokens.assign(whole.tokens.begin(), whole.tokens.begin() + at);
+    part.tokens.push_back(targets[0][static_cast<size_t>(at) - 1]);
+    part.response_begin = at;
+    part.advantages = {whole.advantages[static_cast<size_t>(at - whole.response_begin)]};
+    part.rollout_logprobs = {-1};
+  }
+  const auto ours = golden_model("qwen2_tied"), theirs = golden_model("qwen2_tied");
+  const std::vector<at::Tensor> before = tests::weights_of(*golden_model("qwen2_tied"));
+  StepwiseTrainer one(*ours, nullptr, {}), many(*theirs, nullptr, {});
+  for (const StepwiseTrainer::Loss& loss :
+       std::vector<StepwiseTrainer::Loss>{sum_loss("vanilla"), DroOptions{.beta = 0.3}}) {
+    const auto pass = one.forward_backward({&whole, 1}, loss, targets);
+    const auto expected = many.forward_backward(parts, loss);
+    EXPECT_NEAR(pass.loss, expected.loss, 1e-5);
+    for (size_t i = 0; i < parts.size(); ++i)
+      EXPECT_NEAR(pass.logprobs[0][i + 2], expected.logprobs[i].back(), 1e-5) << i;
+  }
+  // eps: so large that the step is in proportion to the gradient.
+  const OptimOptions smooth = {.lr = 1, .eps = 1e3, .weight_decay = 0, .clip_grad = 0};
+  const auto step = one.step(smooth), expected = many.step(smooth);
+  EXPECT_NEAR(step.norm, expected.norm, 1e-4 * expected.norm);
+  const std::vector<at::Tensor> got = tests::weights_of(*ours), want = tests::weights_of(*theirs);
+  EXPECT_FALSE(tests::all_equal(got, before));
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_TRUE(at::allclose(got[i], want[i], 1e-5, 1e-7)) << "parameter " << i;
+}
+
+// Samples that share the rows of their prompt may have other targets there.
+TEST(StepwiseTrainerTest, TargetsOfSharedPromptsAreEachSamplesOwn) {
+  const auto model = golden_model("qwen2_tied");
+  std::vector<TrainSample> samples(3);
+  std::vector<std::vector<int32_t>> targets(3);
+  for (size_t i = 0; i < 3; ++i) {
+    for (int32_t t = 0; t < 40; ++t) samples[i].tokens.push_back(t % 7 + 1);
+    samples[i].response_begin = 37;
+    samples[i].advantages.assign(3, 1);
+    samples[i].rollout_logprobs.assign(3, -1);
+    if (i == 1) continue;  // its next tokens
+    for (int32_t t = 0; t < 39; ++t)
+      targets[i].push_back(t < 20 ? t % 7 + 2 : t % 5 + static_cast<int32_t>(i));
+  }
+  StepwiseTrainer trainer(*model, nullptr, {});
+  const auto together = trainer.forward(samples, sum_loss("gpg"), targets).logprobs;
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(
+        together[i],
+        trainer.forward({&samples[i], 1}, sum_loss("gpg"), StepwiseTrainer::Targets(&targets[i], 1))
+            .logprobs[0])
+        << i;
+  EXPECT_NE(together[0], together[1]);
+}
+
 // Passes add up, and a forward pass alone has no effect.
 TEST(StepwiseTrainerTest, GradientsAddUpUntilTheStep) {
   auto samples = golden_samples(read_golden("qwen2_tied"), "t10");

@@ -1,6 +1,8 @@
 // TokenLoss: a loss that is a sum over response tokens, given as its derivatives by each token's
 // logprob and entropy.
 //
+// A critic's loss is one by each token's value, which stands where a logprob does (value_loss.h).
+//
 // The denominators are those of the whole mini-batch, or stand for them until these are known
 // (gradient_scale()), so the loss does not depend on how it is split into packs or over workers.
 //
@@ -24,7 +26,7 @@ struct ResponseTokens {
   int64_t first = 0;
   std::span<const float> logprobs;         // [n]
   std::span<const float> entropies;        // [n]
-  std::span<const float> teacher_kl = {};  // [n] reverse_kl.h; empty: there is no teacher
+  std::span<const float> teacher_kl = {};  // [n] teacher_kl.h; empty: there is no teacher
 };
 
 // Derivatives of the loss by a token's logprob, entropy and divergence from the teacher.

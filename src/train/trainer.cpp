@@ -17,6 +17,9 @@
 #include "base/log.h"
 #include "base/watchdog.h"
 #include "train/policy_loss.h"
+#include "train/preference_loss.h"
+#include "train/trained_parameters.h"
+#include "train/value_loss.h"
 
 namespace tlt::train {
 namespace {
@@ -87,8 +90,15 @@ std::vector<bool> known_packs(const PackPlan& plan, const std::vector<double>& i
 }
 
 const std::vector<model::Parameter>& learning(const model::PolicyModel& model,
-                                              const LoraAdapter* adapter) {
-  return adapter ? adapter->parameters() : model.parameters();
+                                              const TrainingRun& run) {
+  return run.critic ? run.critic->parameters() : trained_parameters(model, run.adapter);
+}
+
+// For a backward pass, which then adds to `gradients`.
+model::Gradients route(const model::Gradients& gradients, const TrainingRun& run) {
+  return run.critic    ? run.critic->route(gradients)
+         : run.adapter ? run.adapter->route(gradients)
+                       : gradients;
 }
 
 }  // namespace
@@ -137,17 +147,21 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
       options_(options),
       comm_(comm),
       run_(run),
-      optimizer_(learning(model, run.adapter), model.device(), options.optim,
+      optimizer_(learning(model, run), model.device(), options.optim,
                  options.use_distributed_optimizer ? &comm : nullptr),
-      sum_(learning(model, run.adapter), model.device()),
-      gradients_(model::make_gradients(model.device(), learning(model, run.adapter))),
-      backward_(run.adapter ? run.adapter->route(gradients_) : gradients_),
+      sum_(learning(model, run), model.device()),
+      gradients_(model::make_gradients(model.device(), learning(model, run))),
+      backward_(route(gradients_, run)),
       tape_(model, options.recompute),
-      head_(model, run.temperature) {
+      lm_head_(model, run.temperature),
+      value_head_(run.critic ? std::optional<ValueHead>(*run.critic) : std::nullopt),
+      head_(value_head_ ? static_cast<OutputHead&>(*value_head_) : lm_head_) {
   options.check();
+  TLT_CHECK(!run.critic || (&run.critic->network() == &model && !run.adapter && !run.teacher));
   if (run.teacher && options.loss.distillation.is_exact()) {
     teacher_tape_.emplace(*run.teacher, /*recompute=*/true);
-    head_.set_teacher(*run.teacher);
+    lm_head_.set_teacher(*run.teacher, {.is_forward = options.loss.distillation.is_forward(),
+                                        .top_k = options.loss.distillation.top_k});
   }
   // A rank with a different setting would deadlock in the collectives.
   const double sharers =
@@ -201,15 +215,21 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
   if (!stats.fault.empty()) optimizer_.skip_step();
   for (const TrainSample& sample : samples)
     stats.tokens += static_cast<int64_t>(sample.tokens.size());
-  stats.metrics.emplace_back("actor/grad_norm", norm);
-  stats.metrics.emplace_back("actor/lr", rate);
+  const std::string name = run_.critic ? "critic/" : "actor/";
+  stats.metrics.emplace_back(name + "grad_norm", norm);
+  stats.metrics.emplace_back(name + "lr", rate);
   return stats;
 }
 
 // Of all workers; if they are valid, they are in gradients_ afterwards. Changes no weights.
 TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
                                   bool may_stop) {
-  if (kind == LossKind::kSupervised) start(std::make_unique<SupervisedLoss>(samples));
+  TLT_CHECK((kind == LossKind::kValue) == (run_.critic != nullptr), "the loss of another model");
+  if (kind == LossKind::kSupervised)
+    start(std::make_unique<SupervisedLoss>(samples, options_.loss.distillation));
+  if (kind == LossKind::kPreference)
+    start(std::make_unique<PreferenceLoss>(options_.loss.dpo, samples));
+  if (kind == LossKind::kValue) start(std::make_unique<ValueLoss>(options_.loss, samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   show_batch(samples);
   const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
@@ -333,7 +353,8 @@ bool Trainer::advance_pack() {
     return false;
   }
   if (advance_forward()) return true;
-  const HeadLoss::See see = std::ref(progress_->difference);
+  OutputHead::See see = std::ref(progress_->difference);
+  if (run_.critic) see = [](const TrainSample&, int64_t, std::span<const float>) {};
   TokenLoss& loss = *progress_->loss;
   if (pass.pack.learns) {
     pass.d_hidden = &head_.backward(tape_.hidden(), pass.samples, loss, backward_, see);
@@ -352,7 +373,7 @@ bool Trainer::advance_forward() {
     return pass.is_forward || pass.is_teacher;
   }
   pass.is_teacher = run_.teacher->forward_layer(*teacher_tape_);
-  if (!pass.is_teacher) head_.show_teacher(teacher_tape_->hidden());
+  if (!pass.is_teacher) lm_head_.show_teacher(teacher_tape_->hidden());
   return pass.is_teacher;
 }
 
@@ -411,7 +432,10 @@ std::vector<std::vector<float>> share_scoring(const model::PolicyModel& model,
   is_known = comm.all_reduce_sum(std::move(is_known));
   const PackPlan plan(samples, std::vector<bool>(samples.size()), scoring.max_tokens);
   model::Tape tape(model, /*recompute=*/true);
-  HeadLoss head(model, scoring.temperature);
+  HeadLoss lm_head(model, scoring.temperature);
+  std::optional<ValueHead> value_head;
+  if (scoring.critic) value_head.emplace(*scoring.critic);
+  OutputHead& head = value_head ? static_cast<OutputHead&>(*value_head) : lm_head;
   for (const size_t p : plan.share(known_packs(plan, is_known), comm)) {
     report_progress();
     if (scoring.should_stop && scoring.should_stop()) break;

@@ -1,5 +1,5 @@
-// Trainer: trains a policy on samples: forward, loss, backward, one exact sum over packs and
-// workers, AdamW.
+// Trainer: trains a policy, or a critic, on samples: forward, loss, backward, one exact sum over
+// packs and workers, one step of the optimizer.
 //
 // Every worker gets the same samples and computes its share of their packs. Afterwards all have the
 // same weights, bit-equal to those that one worker would have computed (gradient_sum.h). If a worker
@@ -7,8 +7,8 @@
 // its weights before all have the sum.
 //
 // Owns       the optimizer (master weights, moments), gradients, activations of a pack.
-// Borrows    the policy model, whose weights it changes; an adapter, which then is all that is
-//            trained; the workers' collectives.
+// Borrows    the model, whose weights it changes; an adapter, which then is all that is trained; a
+//            critic, whose network the model is; the workers' collectives.
 // Not here   rollouts, rewards and advantages (rl/); the loss of a token (policy_loss.h).
 // Threading  engine thread only.
 //
@@ -30,13 +30,14 @@
 #include "cluster/comm.h"
 #include "model/policy_model.h"
 #include "model/tape.h"
-#include "train/adamw.h"
 #include "train/gradient_sum.h"
 #include "train/head_loss.h"
 #include "train/lora.h"
 #include "train/loss_options.h"
+#include "train/optimizer.h"
 #include "train/pack_plan.h"
 #include "train/sample.h"
+#include "train/value_model.h"
 
 namespace tlt::train {
 
@@ -86,7 +87,8 @@ struct TrainStats {
   bool is_abandoned = false;    // set_should_stop(): no weight has changed, and no metric is set
 };
 
-enum class LossKind { kPolicy, kSupervised };
+// kPreference: the samples are pairs, each chosen response before its rejected one.
+enum class LossKind { kPolicy, kSupervised, kPreference, kValue };
 
 // What is the same for a whole run.
 struct TrainingRun {
@@ -95,6 +97,8 @@ struct TrainingRun {
   LoraAdapter* adapter = nullptr;  // trained instead of the model's weights; null: those are
   // Of the loss's distillation, with the model's vocabulary, on its device; null: none.
   const model::PolicyModel* teacher = nullptr;
+  // Trained with kValue instead of a policy: the trainer's model is its network. Null: a policy is.
+  const ValueModel* critic = nullptr;
 };
 
 class Trainer {
@@ -105,8 +109,9 @@ class Trainer {
 
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
   // epoch. A step whose gradient is invalid is skipped, on all workers: nothing changes but
-  // AdamW::skipped_in_row(). When that exceeds kMaxSkippedSteps, no further steps are done, and the
-  // caller ends the run. REQUIRES: the same samples, in the same order, on every worker.
+  // Optimizer::skipped_in_row(). When that exceeds kMaxSkippedSteps, no further steps are done, and
+  // the caller ends the run. REQUIRES: the same samples, in the same order, on every worker; of
+  // preference pairs an even samples_per_step.
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
                     int64_t samples_per_step = 0);
 
@@ -128,8 +133,8 @@ class Trainer {
   // abandons the update. REQUIRES: set on every worker or on none.
   void set_should_stop(std::function<bool()> should_stop) { should_stop_ = std::move(should_stop); }
 
-  AdamW& optimizer() { return optimizer_; }
-  const AdamW& optimizer() const { return optimizer_; }
+  Optimizer& optimizer() { return optimizer_; }
+  const Optimizer& optimizer() const { return optimizer_; }
 
  private:
   struct Progress;
@@ -154,13 +159,15 @@ class Trainer {
   const TrainerOptions options_;
   cluster::Comm& comm_;
   const TrainingRun run_;
-  AdamW optimizer_;
+  Optimizer optimizer_;
   GradientSum sum_;
   model::Gradients gradients_;  // of the trained parameters
   model::Gradients backward_;   // passed to backward(), which then adds to gradients_
   model::Tape tape_;
-  std::optional<model::Tape> teacher_tape_;  // of the same pack
-  HeadLoss head_;
+  std::optional<model::Tape> teacher_tape_;        // of the same pack
+  HeadLoss lm_head_;                               // not used for a critic
+  std::optional<ValueHead> value_head_;            // of a critic
+  OutputHead& head_;                               // one of them
   std::unique_ptr<Progress> progress_;             // of the next optimizer step; null: none
   std::function<void(int64_t, int64_t)> on_pack_;  // may be empty
   std::function<bool()> should_stop_;              // may be empty
@@ -173,6 +180,7 @@ struct Scoring {
   std::vector<std::vector<float>> known = {};
   // True between two packs: leaves out the rest of them. May be empty.
   std::function<bool()> should_stop = {};
+  const ValueModel* critic = nullptr;  // whose network the model is: its values instead of logprobs
 };
 
 // Logprobs of samples under a model, without training: for `tlt score` and the reference policy.

@@ -540,17 +540,22 @@ TEST(TrainerTest, LogprobsOfALostWorkerAreComputedAgain) {
 
 TEST(TrainerTest, DemonstrationsAreLearned) {
   const auto comm = solo();
-  const auto model = golden_model("qwen2_tied");
   auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
   for (TrainSample& sample : samples) sample.advantages.clear(), sample.rollout_logprobs.clear();
-  TrainerOptions options = small_packs();
-  options.optim.lr = 3e-3;
-  Trainer trainer(*model, options, *comm, {.total_steps = 30});
-  const double before = metrics_of(trainer.update(samples, LossKind::kSupervised)).at("train/loss");
-  double after = before;
-  for (int step = 0; step < 15; ++step)
-    after = metrics_of(trainer.update(samples, LossKind::kSupervised)).at("train/loss");
-  EXPECT_LT(after, 0.5 * before);
+  for (const char* optimizer : {"AdamW", "Muon"}) {
+    const auto model = golden_model("qwen2_tied");
+    TrainerOptions options = small_packs();
+    options.optim.optimizer = optimizer;
+    options.optim.lr = 3e-3;
+    Trainer trainer(*model, options, *comm, {.total_steps = 30});
+    const auto loss = [&] {
+      return metrics_of(trainer.update(samples, LossKind::kSupervised)).at("train/loss");
+    };
+    const double before = loss();
+    double after = before;
+    for (int step = 0; step < 15; ++step) after = loss();
+    EXPECT_LT(after, 0.5 * before) << optimizer;
+  }
 }
 
 }  // namespace

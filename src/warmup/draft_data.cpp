@@ -143,18 +143,11 @@ bool DraftData::try_make() {
   context_.comm->barrier("store of hidden states");
   if (!store_) store_ = std::make_unique<drafter_training::HiddenStore>(folder, identity);
 
-  while (made_parts_ < parts() && !full_)
+  while (made_parts_ < parts())
     if (!make_round(made_parts_)) return false;
   progress_.reset();
   recorder_.reset();
   context_.comm->barrier("hidden states");
-  TLT_CHECK_INPUT(made_parts_ > 0, "speculative.train.hidden_states_bytes is ",
-                  options_.speculative.train.warmup.hidden_states_bytes,
-                  ", less than the states of the first ", rows_per_part_,
-                  " prompts take; raise it");
-  if (full_ && context_.is_first())
-    log_warning("{} is full (speculative.train.hidden_states_bytes): {} of {} prompts are used",
-                folder, made_parts_ * rows_per_part_, rows_.size());
   split();
   if (context_.is_first())
     log_info("{}: hidden states of {} sequences, {:.1f} MB", folder,
@@ -177,16 +170,11 @@ bool DraftData::make_round(int64_t first) {
       facts.back() = 1;
   }
   facts = context_.comm->all_reduce_sum(facts);
-  // A part is kept if it and all earlier ones fit: the same parts for any number of workers.
-  for (int64_t i = first; i < std::min(first + workers, parts()) && !full_; ++i) {
-    const auto bytes = static_cast<int64_t>(facts[static_cast<size_t>(i - first)]);
-    full_ =
-        facts.back() == 0 && bytes_ + bytes > options_.speculative.train.warmup.hidden_states_bytes;
-    if (full_) break;
-    bytes_ += bytes;
+  for (int64_t i = first; i < std::min(first + workers, parts()); ++i) {
+    bytes_ += static_cast<int64_t>(facts[static_cast<size_t>(i - first)]);
     ++made_parts_;
   }
-  if (made && (part < made_parts_)) store_->write(part, *made);
+  if (made) store_->write(part, *made);
   return facts.back() == 0;
 }
 

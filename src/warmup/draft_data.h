@@ -62,7 +62,6 @@ class DraftData {
       recorder_;  // null until a part has to be computed
   std::unique_ptr<Progress> progress_;
   int64_t made_parts_ = 0, bytes_ = 0;
-  bool full_ = false;
   std::vector<drafter_training::DraftSample> training_, held_out_;
 };
 

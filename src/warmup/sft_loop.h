@@ -1,7 +1,8 @@
 // `tlt sft`: supervised fine-tuning, as a warm-up before RL and with its trainer. Start reading at
-// run() in sft_loop.cpp.
+// ExampleLoop::run() in example_loop.cpp.
 //
-//   examples -> Trainer (mean negative log-likelihood of the responses) -> <run folder>/policy
+//   examples -> Trainer (mean negative log-likelihood of the responses, and their divergence from a
+//               teacher's distributions if there is one) -> <run folder>/policy
 //
 // Checkpoints, resume and exit codes are the same as in tlt train (run.h).
 //

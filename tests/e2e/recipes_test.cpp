@@ -223,6 +223,18 @@ TEST(RecipesTest, ConversationsTrainPolicyAndDraftModel) {
   EXPECT_EQ(drafter.at("step"), 4);
 }
 
+// The recipe of docs/dpo.md, for a few steps.
+TEST(RecipesTest, DpoDemoLearnsFromGeneratedPairs) {
+  const Scratch scratch;
+  ASSERT_EQ(run_program({"dpo", "recipes/dpo_demo.toml", "data.train_batch_size=8",
+                         "data.val_max_samples=8", "trainer.total_training_steps=2",
+                         "trainer.default_local_dir=" + (scratch / "run").string()},
+                        scratch / "log"),
+            0)
+      << read_text(scratch / "log");
+  EXPECT_TRUE(std::filesystem::exists(scratch / "run/policy/model.safetensors"));
+}
+
 // A user of FastRL: its configuration, verl's GSM8K rows in Parquet, two RL steps.
 TEST(RecipesTest, FastRlsConfigurationRunsOnVerlsParquetRows) {
   const Scratch scratch;

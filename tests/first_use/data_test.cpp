@@ -56,6 +56,25 @@ TEST(DataTest, InspectShowsRowsOfSft) {
   EXPECT_THAT(inspect(kMessages).out, HasSubstr("conversations in bytes: "));
 }
 
+TEST(DataTest, InspectShowsPairsOfDpo) {
+  const std::string model = chat_model();
+  const char* implicit =
+      R"({"chosen": [{"role": "user", "content": "7,6,3:60"}, {"role": "assistant", "content": "10*6"}], "rejected": [{"role": "user", "content": "7,6,3:60"}, {"role": "assistant", "content": "7*6"}]})";
+  const Ended ended = inspect(implicit, {"--model", model});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("tlt dpo reads\n  prompt           what chosen and "
+                                         "rejected begin with\n  chosen           chosen\n"),
+                               HasSubstr("\n7,6,3:60<think>\n-- chosen: 4 tokens\n10*6<eos>\n"
+                                         "-- rejected: 4 tokens\n7*6<eos>\n"),
+                               HasSubstr("responses in tokens: shortest 4, ")));
+  const Ended bytes = inspect(R"({"prompt": "7,6,3:60", "chosen": "10*6", "rejected": "7*6"})");
+  EXPECT_THAT(bytes.out, AllOf(HasSubstr("-- rejected: 3 bytes\n7*6\n"),
+                               HasSubstr("  prompt           prompt\n")));
+  const Ended equal =
+      inspect(R"({"prompt": "1", "chosen": "2", "rejected": "2"})", {"--model", demo_model()});
+  EXPECT_THAT(equal.out, HasSubstr("equal to rejected: tlt dpo leaves the pair out"));
+}
+
 TEST(DataTest, AlpacaRowNamesTheOptionsToSet) {
   const Ended ended = inspect(kAlpaca);
   expect_refusal(ended, HasSubstr("rows.jsonl:1: an Alpaca row; set data.prompt_template=\""

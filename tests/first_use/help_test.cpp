@@ -50,7 +50,7 @@ TEST(HelpTest, PagesShowNoTermsOfCli11) {  // B14
 }
 
 TEST(HelpTest, TheRecipeIsOptional) {  // B14
-  for (const char* command : {"train", "sft", "draft", "reward"}) {
+  for (const char* command : {"train", "sft", "dpo", "draft", "reward"}) {
     const Ended help = help_of({command});
     EXPECT_THAT(help.out, HasSubstr(std::string("Usage: tlt ") + command +
                                     " [OPTIONS] [RECIPE] [KEY=VALUE...]"));

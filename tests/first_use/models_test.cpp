@@ -4,9 +4,12 @@
 #include <cstdlib>
 
 #include "tests/first_use/support.h"
+#include "tests/support/environment.h"
 
 namespace tlt::first_use {
 namespace {
+
+using tests::Variable;
 
 namespace fs = std::filesystem;
 
@@ -31,18 +34,6 @@ std::string hub_with(const std::string& name) {
   fs::copy(demo_model(), repository + "/snapshots/0123abcd");
   return hub;
 }
-
-// Sets an environment variable for the programs that are run during its lifetime.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    ::setenv(name, value.c_str(), /*overwrite=*/1);
-  }
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 TEST(ModelsTest, RunFolderIsItsNewestPolicy) {  // B19
   const std::string folder = scratch_folder() + "/run";

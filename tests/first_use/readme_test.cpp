@@ -155,7 +155,8 @@ class Checker {
     if (name.starts_with("--"))
       return std::regex_search(help, std::regex(name + "\\b")) ? ""
                                                                : command + " has no flag " + name;
-    static const std::set<std::string> kTakesOptions = {"train", "sft", "draft", "reward", "eval"};
+    static const std::set<std::string> kTakesOptions = {"train", "sft",    "dpo",
+                                                        "draft", "reward", "eval"};
     static const std::regex kOption("[a-z_]+\\.[a-z_.]+");
     if (!kTakesOptions.contains(command) || name.size() == word.size() ||
         !std::regex_match(name, kOption))

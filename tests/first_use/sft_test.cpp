@@ -1,23 +1,18 @@
-// `tlt sft` writes checkpoints and resumes (B3); train, sft and draft refuse the folder of another
+// `tlt sft` writes checkpoints and resumes (B3); train, sft, dpo and draft refuse the folder of another
 // command or model (B3, B23).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <pty.h>
 
 #include <cmath>
-#include <map>
 
-#include "tests/first_use/support.h"
+#include "tests/first_use/warm_up.h"
 #include "tests/support/small_run.h"
 
 namespace tlt::first_use {
 namespace {
 
-namespace fs = std::filesystem;
-using tests::read_text;
-using Words = std::vector<std::string>;
-
-// The command line of a small run of train, sft or draft.
+// The command line of a small run of train, sft, dpo or draft.
 Words small_run_of(const std::string& command, const fs::path& folder, int steps,
                    const Words& more = {}) {
   if (command == "train") {
@@ -26,6 +21,7 @@ Words small_run_of(const std::string& command, const fs::path& folder, int steps
     return tests::small_run(folder, steps, /*workers=*/1, words);
   }
   if (command == "sft") return tests::small_sft(folder, steps, /*workers=*/1, more);
+  if (command == "dpo") return tests::small_dpo(folder, steps, /*workers=*/1, more);
   Words words = {"draft",
                  "model.path=models/demo",
                  "data.train_files=[\"countdown:seed=5,size=16\"]",
@@ -41,16 +37,6 @@ Words small_run_of(const std::string& command, const fs::path& folder, int steps
                  "trainer.default_local_dir=" + folder.string()};
   words.insert(words.end(), more.begin(), more.end());
   return words;
-}
-
-// Every file of a folder but the lock and the log, with its content.
-std::map<std::string, std::string> files_of(const fs::path& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (const std::string name = fs::relative(entry.path(), folder).string();
-        entry.is_regular_file() && name != ".lock" && name != "log.txt")
-      files[name] = read_text(entry.path());
-  return files;
 }
 
 // Runs the program on a pseudo-terminal; returns what it printed.
@@ -76,32 +62,6 @@ std::string run_on_terminal(const Words& words) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << shown;
   return shown;
 }
-
-class WarmUpTest : public ::testing::Test {
- protected:
-  fs::path run() const { return scratch_ / "run"; }
-  int start(const Words& words) const { return tests::run_program(words, log()); }
-  void expect_success(const Words& words) const { ASSERT_EQ(start(words), 0) << output(); }
-  void expect_refused(const Words& words, const std::string& says) const {
-    const auto before = files_of(run());
-    EXPECT_EQ(start(words), 2) << output();
-    EXPECT_THAT(output(), HasSubstr(says));
-    EXPECT_EQ(files_of(run()) == before, true) << "the refused run changed the folder";
-  }
-  // Waits until the run has finished this step; false: timeout.
-  bool does_step(int step) const {
-    const std::string row = "{\"step\":" + std::to_string(step) + ",";
-    for (int i = 0; i < 60000; ++i) {
-      if (read_text(run() / "metrics.jsonl").find(row) != std::string::npos) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
-  }
-  fs::path log() const { return scratch_ / "log"; }
-  std::string output() const { return read_text(log()); }
-
-  const tests::Scratch scratch_;
-};
 
 class SftTest : public WarmUpTest {
  protected:
@@ -192,17 +152,17 @@ TEST_F(SftTest, WorkersNeverChangeTheWeights) {
     tests::expect_same_sft(scratch_ / std::to_string(workers), scratch_ / "1", 2);
 }
 
-// Tests of tlt sft and tlt draft.
+// Tests of tlt sft, tlt dpo and tlt draft.
 class WarmUps : public WarmUpTest, public ::testing::WithParamInterface<const char*> {
  protected:
   std::string command() const { return GetParam(); }
-  bool is_sft() const { return command() == "sft"; }
+  bool is_draft() const { return command() == "draft"; }
   Words words(const fs::path& folder, int steps, const Words& more = {}) const {
     return small_run_of(command(), folder, steps, more);
   }
-  int many() const { return is_sft() ? 24 : 240; }  // enough steps to interrupt the run
+  int many() const { return is_draft() ? 240 : 24; }  // enough steps to interrupt the run
   std::string result() const {
-    return is_sft() ? "policy/model.safetensors" : "drafter/model.safetensors";
+    return is_draft() ? "drafter/model.safetensors" : "policy/model.safetensors";
   }
   Words files(int step) const {
     const std::string checkpoint = tests::checkpoint_folder(step);
@@ -214,7 +174,7 @@ class WarmUps : public WarmUpTest, public ::testing::WithParamInterface<const ch
 TEST_P(WarmUps, ResumeModeDisableMovesTheOldRunAside) {
   expect_success(words(run(), 3, {"trainer.max_ckpt_to_keep=2"}));
   const auto old = files_of(run());
-  const std::string optim = is_sft() ? "actor.optim.lr=1e-4" : "speculative.train.optim.lr=1e-4";
+  const std::string optim = is_draft() ? "speculative.train.optim.lr=1e-4" : "actor.optim.lr=2e-4";
   const Words again = {"trainer.max_ckpt_to_keep=2", optim, "trainer.resume_mode=disable"};
   expect_success(words(run(), 1, again));
   EXPECT_THAT(output(), HasSubstr("the run that was here is in " + run().string() + ".1"));
@@ -303,7 +263,7 @@ TEST_P(WarmUps, SummaryListsTheNextCommands) {
         << line;
     ++commands;
   }
-  EXPECT_EQ(commands, is_sft() ? 1 : 2);
+  EXPECT_EQ(commands, is_draft() ? 2 : 1);
   EXPECT_EQ(apps::json_file((run() / "example_answer.jsonl").string()).size(), 1u);
 }
 
@@ -318,15 +278,15 @@ TEST_P(WarmUps, TerminalShowsProgress) {
                            HasSubstr("Run summary (40 steps")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Commands, WarmUps, ::testing::Values("sft", "draft"),
+INSTANTIATE_TEST_SUITE_P(Commands, WarmUps, ::testing::Values("sft", "dpo", "draft"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Tests of tlt train, sft and draft.
+// Tests of tlt train, sft, dpo and draft.
 class EveryRun : public WarmUpTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(EveryRun, IsNotMixedWithAnother) {  // B3
   expect_success(small_run_of(GetParam(), run(), 1));
-  for (const std::string other : {"train", "sft", "draft"})
+  for (const std::string other : {"train", "sft", "dpo", "draft"})
     if (other != GetParam())
       expect_refused(small_run_of(other, run(), 2),
                      "has a run of tlt " + std::string(GetParam()) +
@@ -369,7 +329,7 @@ TEST_P(EveryRun, AfterAFailedStartOptionsMayChange) {
   expect_success(small_run_of(GetParam(), run(), 1));
 }
 
-INSTANTIATE_TEST_SUITE_P(Commands, EveryRun, ::testing::Values("train", "sft", "draft"),
+INSTANTIATE_TEST_SUITE_P(Commands, EveryRun, ::testing::Values("train", "sft", "dpo", "draft"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

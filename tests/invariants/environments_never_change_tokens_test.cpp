@@ -20,13 +20,29 @@ using tests::run_program;
 using tests::Scratch;
 
 constexpr int kEpisodeSteps = 2;
+constexpr double kLongSeconds = 300;
+
+constexpr int kEpisodes = 16;  // of a step
 
 // Asks the row's question again after each of the first two turns. The reward depends on what the
-// model wrote. With an argument the answers come late and out of order.
+// model wrote. With an argument the answers come late and out of order. As long as there is a file
+// `hold`, half of the episodes of the second step get no answer to their second turn: a file `held`
+// says so. Episodes are counted over all workers in the size of the file `begun`, without that of
+// the check of the first row, whose seed is 0.
 constexpr const char* kAgain = R"(
 import hashlib, json, os, select, sys
+folder = os.path.dirname(os.path.abspath(sys.argv[0])) + '/'
 late, turns, waiting = len(sys.argv) > 1, {}, []
+def holds(call):
+    if not os.path.exists(folder + 'hold'): return False
+    if call['call'] == 'reset':
+        if call['seed']: open(folder + 'begun', 'ab').write(b'x')
+        return False
+    if os.path.getsize(folder + 'begun') <= 16 or call['turn'] < 2 or call['episode'] % 2: return False
+    open(folder + 'held', 'w')
+    return True
 def answer(call):
+    if holds(call): return
     episode, out = call['episode'], {'id': call['id']}
     if call['call'] == 'reset':
         turns[episode] = 0
@@ -63,6 +79,7 @@ class EnvironmentsNeverChangeTokens : public ::testing::Test {
         "data.max_response_length=120",
         "rollout.temperature=1.2",
         "rollout.stop=[\"</think>\"]",
+        "environment.timeout_seconds=600",
         "trainer.threads=1"};
     options.insert(options.end(), more.begin(), more.end());
     return tests::small_run(scratch_ / name, kEpisodeSteps, workers, options);
@@ -95,28 +112,38 @@ TEST_F(EnvironmentsNeverChangeTokens, WithSpeculationWorkersAndOrder) {
   EXPECT_EQ(tests::sum_of_metric(scratch_ / "whole", "training/rollout_probs_diff_max"), 0);
   EXPECT_EQ(tests::sum_of_metric(scratch_ / "whole", "training/rollout_logprobs_diff_max"), 0);
   EXPECT_GT(tests::sum_of_metric(scratch_ / "whole", "actor/grad_norm"), 0);
+  EXPECT_GT(tests::sum_of_metric(scratch_ / "whole", "rollout/cached_tokens"),
+            kEpisodes * kEpisodeSteps * 16)
+      << "a page and more of each episode";
   run("plain", 1, {"speculative.enable=false", "environment.processes=3"});
   tests::expect_same_files(scratch_ / "plain", scratch_ / "whole",
                            tests::checkpoint_files(kEpisodeSteps));
   run("two", 2, {"rollout.kv_memory_bytes=600000"});
+  EXPECT_LT(tests::sum_of_metric(scratch_ / "two", "rollout/cached_tokens"),
+            tests::sum_of_metric(scratch_ / "whole", "rollout/cached_tokens"));
   tests::expect_same_files(scratch_ / "two", scratch_ / "whole", tests::state_files(kEpisodeSteps));
   run("late", 1, {late_command()});
   std::vector<std::string> weights = tests::state_files(kEpisodeSteps);
   tests::expect_same_files(scratch_ / "late", scratch_ / "whole", weights);
 }
 
+// The environment holds the second step, so that the run cannot end before the signal.
 TEST_F(EnvironmentsNeverChangeTokens, AfterKillAndInterrupt) {
   for (const int signal : {SIGKILL, SIGTERM}) {
     const std::string name = signal == SIGKILL ? "killed" : "interrupted";
+    for (const char* file : {"begun", "held"}) std::filesystem::remove(scratch_ / file);
+    std::ofstream(scratch_ / "hold");
     {
       Program program(words(name, signal == SIGKILL ? 1 : 2), scratch_ / "log");
-      ASSERT_TRUE(appears(scratch_ / name / tests::checkpoint_folder(1))) << program.output();
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      if (signal == SIGKILL)
-        program.kill_all();
-      else
-        program.send(signal), program.wait();
+      ASSERT_TRUE(appears(scratch_ / "held", kLongSeconds)) << program.output();
+      ASSERT_TRUE(appears(scratch_ / name / tests::checkpoint_folder(1), kLongSeconds))
+          << program.output();
+      program.send(signal);
+      const int code = program.wait();
+      EXPECT_EQ(code, 128 + signal) << program.output();
     }
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / name / tests::checkpoint_folder(2)));
+    std::filesystem::remove(scratch_ / "hold");
     run(name, 1);
     tests::expect_same_files(scratch_ / name, scratch_ / "whole",
                              tests::state_files(kEpisodeSteps));

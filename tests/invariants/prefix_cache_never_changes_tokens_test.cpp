@@ -1,12 +1,14 @@
 // Invariant: tokens, logprobs and top logprobs are bit-identical with and without the prefix cache,
-// whatever it has from earlier requests, with and without speculation.
+// whatever it has from earlier requests and turns, with and without speculation.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "base/check.h"
 #include "drafter/eagle/draft_eagle.h"
 #include "drafter/eagle/eagle_drafter.h"
+#include "drafter_training/hidden_collector.h"
 #include "tests/support/every_model.h"
 #include "tests/support/oracle_drafter.h"
 #include "tests/support/rollouts.h"
@@ -63,6 +65,50 @@ class PrefixCacheNeverChangesTokens
     options.kv_memory_bytes = pages * model_->kv_shape().page_bytes();
     options.prefix_cache = prefix_cache;
     return options;
+  }
+
+  // Two samples, whose turns end with one of many stop tokens.
+  Group episode_group(uint32_t id) const {
+    SamplingOptions sampling;
+    sampling.max_new_tokens = 120;
+    sampling.ignore_eos = true;
+    for (int32_t token = 0; token < 8; ++token) sampling.stop_tokens.push_back(token);
+    Group group = this->group(id, random_tokens(2, id, 3 + 13 * id, vocabulary()));
+    group.sampling = std::make_shared<const SamplingOptions>(sampling);
+    group.top_logprobs = 0;
+    return group;
+  }
+
+  // Episodes of up to four turns, between which tokens are observed.
+  Rollouts run_episodes(Engine& engine) const {
+    constexpr int64_t kTurns = 4;
+    Rollouts ended;
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> turns;
+    for (uint32_t id = 0; id < 5; ++id) engine.submit(episode_group(id));
+    while (engine.step()) {
+      engine.check_invariants();
+      for (rollout::Response& response : engine.take_finished()) {
+        const auto place = std::pair(response.prompt_id, response.sample);
+        const uint32_t turn = ++turns[place];
+        const std::vector<int32_t> observed =
+            random_tokens(4 + turn, response.prompt_id, 1 + 7 * turn, vocabulary());
+        const auto begin = static_cast<int32_t>(response.tokens.size());
+        const int32_t end = begin + static_cast<int32_t>(observed.size());
+        if (turn == kTurns || response.finish != rollout::FinishReason::kStop || end >= 120) {
+          ended[place] = std::move(response);
+          continue;
+        }
+        response.tokens.insert(response.tokens.end(), observed.begin(), observed.end());
+        response.logprobs.resize(response.tokens.size());
+        response.observed.push_back({begin, end});
+        const uint32_t id = response.prompt_id;
+        std::vector<rollout::Response> responses;
+        responses.push_back(std::move(response));
+        engine.resume(episode_group(id), std::move(responses));
+      }
+    }
+    engine.check_idle_invariants();
+    return ended;
   }
 
   // All at once; `turns` times, so that the later ones find the earlier ones' pages.
@@ -190,6 +236,67 @@ TEST_P(PrefixCacheNeverChangesTokens, WithADraftModel) {
   EXPECT_FALSE(speculation.stats().failed);
   EXPECT_GT(speculation.stats().trees, 50);
   EXPECT_GT(engine.stats().prefix_cache.hits, 500);
+}
+
+TEST_P(PrefixCacheNeverChangesTokens, OfTheTurnsOfEpisodes) {
+  Engine uncached(*model_, options(/*prefix_cache=*/false));
+  const Rollouts want = run_episodes(uncached);
+  size_t observed = 0;
+  for (const auto& [place, response] : want) observed += response.observed.size();
+  EXPECT_GT(observed, 15u);
+  std::map<int64_t, int64_t> hits;  // by pages, without speculation
+  for (const int64_t pages : {300, 24, 14})
+    for (const bool speculates : {false, true}) {
+      Speculation speculation(std::make_unique<OracleDrafter>(want, vocabulary(), 0.8, 1),
+                              {6, 2, 12}, vocabulary());
+      EngineOptions small = options(/*prefix_cache=*/true, pages);
+      small.caches_prompts = pages != 24;
+      Engine engine(*model_, small, nullptr, nullptr, speculates ? &speculation : nullptr);
+      for (int again = 0; again < 2; ++again)
+        EXPECT_EQ(difference_with_tops(want, run_episodes(engine)), "")
+            << pages << " pages, speculation " << speculates;
+      EXPECT_FALSE(speculation.stats().failed);
+      EXPECT_GT(engine.stats().prefix_cache.hits, 0);
+      if (!speculates) hits[pages] = engine.stats().prefix_cache.hits;
+      if (pages == 300 && !speculates) {
+        EXPECT_LT(2 * engine.stats().rows, 3 * uncached.stats().rows)
+            << "twice as many episodes as without a cache";
+      }
+    }
+  EXPECT_GT(hits[300], 1000);
+  EXPECT_LT(hits[14], hits[300]);
+}
+
+// What a draft model is trained on: each state once, though a turn does not compute all of them.
+TEST_P(PrefixCacheNeverChangesTokens, StatesOfTurnsAreCollected) {
+  drafter_training::HiddenCollector all;
+  Engine uncached(*model_, options(/*prefix_cache=*/false), nullptr, &all);
+  const Rollouts want = run_episodes(uncached);
+  int compared = 0;
+  for (const int64_t pages : {300, 14}) {
+    drafter_training::HiddenCollector collector;
+    EngineOptions small = options(/*prefix_cache=*/true, pages);
+    small.caches_prompts = false;
+    Engine engine(*model_, small, nullptr, &collector);
+    EXPECT_EQ(difference_with_tops(want, run_episodes(engine)), "");
+    EXPECT_GT(engine.stats().prefix_cache.hits, 0);
+    for (const auto& [place, response] : want) {
+      const std::vector<int32_t> prompt = episode_group(place.first).tokens;
+      const auto got = collector.take(prompt, response, 0);
+      ASSERT_TRUE(got.has_value()) << place.first << " " << place.second;
+      EXPECT_EQ(std::ssize(got->tokens), std::ssize(prompt) + std::ssize(response.tokens) - 1);
+      // Without the cache a turn is offered from its prompt on, and not collected if that of the
+      // other sample is offered at the same time.
+      const auto whole = all.take(prompt, response, 0);
+      if (!whole || whole->tokens.size() < got->tokens.size()) continue;
+      ++compared;
+      EXPECT_TRUE(at::equal(got->states(), whole->states()));
+    }
+  }
+  EXPECT_GT(compared, 3);
+  EngineOptions wrong = options(/*prefix_cache=*/true);
+  drafter_training::HiddenCollector collector;
+  EXPECT_THROW(Engine(*model_, wrong, nullptr, &collector), Error);
 }
 
 TEST_P(PrefixCacheNeverChangesTokens, AfterNewWeights) {

@@ -82,8 +82,10 @@ TEST_P(WorkersNeverChangeRollouts, WithAnAdapter) {
 // another number of workers, sharing the state or not, can resume from it.
 TEST_P(WorkersNeverChangeRollouts, WithASharedOptimizer) {
   const Scratch scratch;
-  for (const bool has_adapter : {false, true}) {
+  for (const std::string kind : {"all", "adapter", "muon"}) {
+    const bool has_adapter = kind == "adapter";
     std::vector<std::string> options = {"model.dtype=" + GetParam(), "trainer.threads=1"};
+    if (kind == "muon") options.push_back("actor.optim.optimizer=Muon");
     if (has_adapter)
       for (const std::string& option : tests::with_adapter()) options.push_back(option);
     const auto run = [&](const std::filesystem::path& folder, int steps, int workers,
@@ -93,7 +95,6 @@ TEST_P(WorkersNeverChangeRollouts, WithASharedOptimizer) {
       EXPECT_EQ(run_program(small_run(folder, steps, workers, words), scratch / "log"), 0)
           << tests::read_text(scratch / "log");
     };
-    const std::string kind = has_adapter ? "adapter" : "all";
     const auto whole = scratch / kind;
     run(whole, kWorkerSteps, 1, false);
     struct Crew {
@@ -101,7 +102,7 @@ TEST_P(WorkersNeverChangeRollouts, WithASharedOptimizer) {
       bool is_shared;
     };
     std::vector<std::pair<Crew, Crew>> crews = {{{3, true}, {1, false}}, {{1, false}, {2, true}}};
-    if (has_adapter) crews = {{{2, true}, {3, true}}};
+    if (kind != "all") crews = {{{2, true}, {3, true}}};
     for (const auto& [first, then] : crews) {
       SCOPED_TRACE(fmt::format("{}, {} workers, then {}", kind, first.workers, then.workers));
       const auto folder = scratch / fmt::format("{}{}{}", kind, first.workers, then.workers);

@@ -4,6 +4,8 @@
 import os
 import re
 import subprocess
+import sys
+import tempfile
 import unittest
 
 import support
@@ -13,7 +15,15 @@ import stage
 import wheel
 
 
+TOOLS = ROOT / ".deps/tools"
 PLAIN = {"PATH": os.environ["PATH"]}  # without MAKEFLAGS: of `make -j2 test`, or `make test CUDA=1`
+
+
+def run_input(*words, text, code=0):
+    """Runs a program with this text as its standard input."""
+    ended = subprocess.run(list(map(str, words)), input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                           timeout=60, check=False)  # fmt: skip
+    assert ended.returncode == code, f"{words} on {text!r}: exit code {ended.returncode}\n{ended.stdout}"
 
 
 class InstallTest(ScratchCase):
@@ -58,6 +68,34 @@ class ContainerTest(unittest.TestCase):
         for file in ("Dockerfile", "examples/apptainer/tlt.def"):
             words = set((ROOT / file).read_text().split())
             self.assertEqual(packages - words, set(), file)
+
+    def test_linters_find_nothing(self):
+        if not (TOOLS / "bin/hadolint").exists():
+            self.skipTest("no linters in .deps/tools: setup/setup.sh --tools")
+        # DL3008: the versions of Debian packages are the release's.
+        run(TOOLS / "bin/hadolint", "--ignore", "DL3008", ROOT / "Dockerfile")
+        scripts = [*sorted(ROOT.glob("examples/slurm/*.sbatch")), ROOT / "setup/setup.sh", *sorted(ROOT.glob("t*/**/*.sh"))]
+        run(TOOLS / "bin/shellcheck", "--severity", "warning", *scripts)
+        definition = (ROOT / "examples/apptainer/tlt.def").read_text()
+        parts = re.findall(r"^%(?:post|runscript)\n((?:[ \t].*\n)+)", definition, re.MULTILINE)
+        self.assertEqual(len(parts), 3)
+        for part in parts:  # Apptainer runs them with -e
+            run_input(TOOLS / "bin/shellcheck", "--shell", "sh", "--severity", "warning", "-", text="set -e\n" + part)
+        for text, code in (("FROM debian\nRUN cd /src && sudo make\n", 1), ("FROM debian:12\nWORKDIR /src\n", 0)):
+            run_input(TOOLS / "bin/hadolint", "-", text=text, code=code)
+        run_input(TOOLS / "bin/shellcheck", "--shell", "sh", "--severity", "warning", "-", text="cd $1\n", code=1)
+
+    def test_kubernetes_files_have_the_schema(self):
+        if not (TOOLS / "kubernetes_validate").is_dir():
+            self.skipTest("no kubernetes-validate in .deps/tools: setup/setup.sh --tools")
+        check = [sys.executable, "-m", "kubernetes_validate", "--strict", "--quiet", "-k", "1.37"]
+        env = {**PLAIN, "PYTHONPATH": str(TOOLS)}
+        for file in sorted(ROOT.glob("examples/kubernetes/*.yaml")):
+            run(*check, file, env=env)
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as planted:
+                planted.write(file.read_text().replace("containerPort:", "containersPort:").replace("completions:", "complete:"))
+                planted.flush()
+                run(*check, planted.name, env=env, code=1)
 
     def test_batch_scripts_parse(self):
         scripts = sorted(ROOT.glob("examples/slurm/*.sbatch"))

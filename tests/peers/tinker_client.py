@@ -108,6 +108,37 @@ def policy_loop(url, training, loss_fn, config=None):
     return seen
 
 
+def dro_loss(url, training):
+    """The loss is that of the documentation's formula."""
+    prompt, response = encode(url, PROMPTS[0]), encode(url, "1,2,3")
+    data = [supervised_datum(prompt, response)]
+    scored = logprobs_of(training.forward(data, "cross_entropy").result())[0][-len(response) :]
+    sampled, advantages = [x - 0.5 for x in scored], [1.0 - i for i in range(len(response))]
+    inputs = policy_datum(prompt, response, sampled, advantages).loss_fn_inputs
+    inputs = {**inputs, "weights": data[0].loss_fn_inputs["weights"]}
+    data = [types.Datum(model_input=data[0].model_input, loss_fn_inputs=inputs)]
+    loss = training.forward(data, "dro", {"beta": 0.3}).result().metrics["loss:sum"]
+    expected = -sum(x * advantage - 0.5 * 0.3 * (x - q) ** 2 for x, q, advantage in zip(scored, sampled, advantages))
+    assert math.isclose(loss, expected, rel_tol=1e-5), (loss, expected)
+    return loss
+
+
+def other_targets(url, training):
+    """Targets that are not the next tokens have the logprobs that they have as next tokens."""
+    tokens = encode(url, PROMPTS[0])
+
+    def logprobs(tokens, targets):
+        inputs = {"target_tokens": targets, "weights": [1.0] * len(targets)}
+        datum = types.Datum(model_input=types.ModelInput.from_ints(tokens), loss_fn_inputs=inputs)
+        return logprobs_of(training.forward([datum], "cross_entropy").result())[0]
+
+    got = logprobs(tokens, [20] * len(tokens))
+    for i in range(len(tokens)):
+        as_next = logprobs(tokens[: i + 1], tokens[1 : i + 1] + [20])[-1]
+        assert math.isclose(got[i], as_next, rel_tol=1e-5), (i, got[i], as_next)
+    return got
+
+
 def one_round(url):
     with service(url) as client:
         capabilities = client.get_server_capabilities().supported_models
@@ -119,6 +150,7 @@ def one_round(url):
         seen += policy_loop(url, training, "importance_sampling")
         seen += policy_loop(url, training, "ppo", {"clip_low_threshold": 0.9, "clip_high_threshold": 1.1})
         seen += policy_loop(url, training, "cispo")
+        seen += [dro_loss(url, training)] + other_targets(url, training)
         saved = training.save_state("after").result().path
         named = training.save_weights_for_sampler("final").result().path
         more = supervised_loop(url, training)
@@ -170,11 +202,10 @@ def errors(url):
             expect(tinker.BadRequestError, "one model at a time", lambda: other.create_lora_training_client("demo").result())
         data = [supervised_datum(encode(url, PROMPTS[0]), encode(url, "123"))]
         failed = tinker.RequestFailedError
-        expect(failed, "loss_fn is 'dro'", lambda: training.forward_backward(data, "dro").result())
+        expect(failed, "loss_fn is 'gspo'", lambda: training.forward_backward(data, "gspo").result())
+        expect(failed, "no beta", lambda: training.forward_backward(data, "dro").result())
         expect(failed, "clip_low_threshold", lambda: training.forward_backward(data, "cross_entropy", {"clip_low_threshold": 1.0}).result())
         expect(failed, "no logprobs", lambda: training.forward_backward(data, "ppo").result())
-        wrong = types.Datum(model_input=types.ModelInput.from_ints([20, 21]), loss_fn_inputs={"target_tokens": [20, 3], "weights": [1.0, 1.0]})
-        expect(failed, "next token", lambda: training.forward_backward([wrong], "cross_entropy").result())
         beyond = types.Datum(model_input=types.ModelInput.from_ints([5000]), loss_fn_inputs={"target_tokens": [3], "weights": [1.0]})
         expect(failed, "vocabulary", lambda: training.forward_backward([beyond], "cross_entropy").result())
         expect(failed, "optim.lr is 7", lambda: training.optim_step(types.AdamParams(learning_rate=7)).result())

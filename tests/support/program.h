@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/test_device_name.h"
 #include "tests/support/test_folder.h"
 
 namespace tlt::tests {
@@ -39,11 +40,8 @@ class Scratch : public TestFolder {
   }
 };
 
-// The device of TLT_TEST_DEVICE (test_device.h); empty: the CPU.
-inline std::string device_of_runs() {
-  const char* name = std::getenv("TLT_TEST_DEVICE");
-  return name ? name : "";
-}
+// The value of trainer.device (test_device_name.h); empty: the CPU.
+inline std::string device_of_runs() { return tests_the_cpu() ? "" : test_device_name(); }
 
 // The program under test: with the device "far", it is one that has it.
 inline const char* program_file() {

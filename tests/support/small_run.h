@@ -56,6 +56,19 @@ inline std::vector<std::string> small_sft(const std::filesystem::path& folder, i
   return arguments;
 }
 
+// The same of `tlt dpo`, on pairs of a right and a wrong trace.
+inline std::vector<std::string> small_dpo(const std::filesystem::path& folder, int steps,
+                                          int workers, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> of_dpo = {"data.train_files=[\"countdown:seed=1,size=24\"]",
+                                     "data.val_files=[\"countdown:seed=7,size=6\"]",
+                                     "data.train_batch_size=4", "data.max_response_length=200",
+                                     "actor.optim.lr=1e-4"};
+  of_dpo.insert(of_dpo.end(), more.begin(), more.end());
+  std::vector<std::string> arguments = small_sft(folder, steps, workers, of_dpo);
+  arguments.front() = "dpo";
+  return arguments;
+}
+
 inline std::string checkpoint_folder(int step) {
   char name[32];
   std::snprintf(name, sizeof name, "checkpoints/step_%06d/", step);
@@ -68,7 +81,14 @@ inline std::vector<std::string> checkpoint_files(int step) {
           checkpoint_folder(step) + "state/optimizer.safetensors",
           checkpoint_folder(step) + "state/loop.json"};
 }
-// The same and the step's rollouts.
+// Those of a critic (algorithm.adv_estimator=gae).
+inline std::vector<std::string> critic_files(int step) {
+  return {checkpoint_folder(step) + "critic/model.safetensors",
+          checkpoint_folder(step) + "critic/value_head.safetensors",
+          checkpoint_folder(step) + "state/critic.safetensors",
+          checkpoint_folder(step) + "state/critic.json"};
+}
+// checkpoint_files() and the step's rollouts.
 inline std::vector<std::string> state_files(int step) {
   std::vector<std::string> files = checkpoint_files(step);
   char name[32];
@@ -154,7 +174,7 @@ inline std::vector<std::string> lasting_metrics(const std::filesystem::path& fol
   });
 }
 
-// All checkpoints of two runs of tlt sft, their final policy and their metrics.
+// All checkpoints of two runs of tlt sft or tlt dpo, their final policy and their metrics.
 inline void expect_same_sft(const std::filesystem::path& got, const std::filesystem::path& want,
                             int steps) {
   for (int step = 1; step <= steps; ++step) expect_same_files(got, want, checkpoint_files(step));

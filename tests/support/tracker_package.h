@@ -9,7 +9,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -20,28 +19,10 @@
 #include <vector>
 
 #include "base/files.h"
+#include "tests/support/environment.h"
 #include "tests/support/test_folder.h"
 
 namespace tlt::tests {
-
-// An environment variable while this object lives.
-class Variable {
- public:
-  Variable(std::string name, const std::string& value) : name_(std::move(name)) {
-    if (const char* before = std::getenv(name_.c_str())) before_ = before;
-    setenv(name_.c_str(), value.c_str(), 1);
-  }
-  ~Variable() {
-    before_.empty() ? unsetenv(name_.c_str()) : setenv(name_.c_str(), before_.c_str(), 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  std::string name_, before_;
-};
-
-inline bool has_python() { return std::system("python3 -c '' >/dev/null 2>&1") == 0; }
 
 // Faults: "<raise|exit|die|kill|hang> in <import|init|log of step N|finish>", "die after log",
 // "chat": prints much all the time.

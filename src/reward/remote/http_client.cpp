@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 
@@ -18,8 +19,11 @@ namespace tlt::reward {
 namespace {
 
 constexpr auto kStopAgain = std::chrono::milliseconds(20);
+constexpr auto kLookAgain = std::chrono::milliseconds(50);  // whether the request is to stop
 // The library's limits, which look like a closed connection, come after the timer's.
 constexpr auto kAfterTimer = std::chrono::seconds(1);
+
+bool stops(const HttpRequest& request) { return request.should_stop && request.should_stop(); }
 
 // Writing to a socket that the server has closed must not end the process.
 class NoSigpipe {
@@ -42,15 +46,18 @@ class NoSigpipe {
   sigset_t pipe_{}, before_{};
 };
 
-// Shuts the client's connection down at the deadline: the library limits each read and write, not
-// their sum.
+// Shuts the client's connection down at the deadline, or when the request is to stop: the library
+// limits each read and write, not their sum.
 class Timer {
  public:
-  Timer(httplib::Client& client, HttpClock::time_point deadline)
-      : thread_(start_thread([this, &client, deadline] {
+  Timer(httplib::Client& client, const HttpRequest& request, HttpClock::time_point deadline)
+      : thread_(start_thread([this, &client, &request, deadline] {
           std::unique_lock lock(mutex_);
           const auto is_done = [this] { return is_done_; };
-          if (done_.wait_until(lock, deadline, is_done)) return;
+          while (HttpClock::now() < deadline && !stops(request)) {
+            const auto next = request.should_stop ? HttpClock::now() + kLookAgain : deadline;
+            if (done_.wait_until(lock, std::min(next, deadline), is_done)) return;
+          }
           has_fired_ = true;
           // More than once: the client may have been about to connect.
           do client.stop();
@@ -109,14 +116,19 @@ bool has_valid_port(const std::string& host) {
   return error == std::errc() && end == host.data() + host.size() && port >= 1 && port <= 65'535;
 }
 
-bool is_transient(int status) {
-  return status == 0 || status == 408 || status == 429 || status >= 500;
+bool is_transient(const HttpAnswer& answer) {
+  const int status = answer.status;
+  return !answer.is_too_long && (status == 0 || status == 408 || status == 429 || status >= 500);
 }
 
 std::string what_it_did(const HttpUrl& url, const HttpAnswer& answer) {
   if (answer.status == 0) return url.origin + url.path + " " + answer.fault;
   return check_internal::concat(url.origin, url.path, " answered status ", answer.status, ": ",
                                 quoted_answer(answer.body));
+}
+
+HttpClock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<HttpClock::duration>(std::chrono::duration<double>(seconds));
 }
 
 std::string fault_of(httplib::Error error) {
@@ -179,22 +191,22 @@ HttpAnswer exchange(const HttpUrl& url, const HttpRequest& request,
   httplib::Client client(url.origin);
   limit_times(client, left + kAfterTimer);
   httplib::Request sent = request_for(url, request);
-  bool is_too_long = false;
   sent.content_receiver = [&](const char* bytes, size_t size, uint64_t, uint64_t) {
-    is_too_long = answer.body.size() + size > static_cast<size_t>(kMaxAnswerBytes);
-    if (!is_too_long) answer.body.append(bytes, size);
-    return !is_too_long;
+    answer.is_too_long = answer.body.size() + size > static_cast<size_t>(request.max_answer_bytes);
+    if (!answer.is_too_long) answer.body.append(bytes, size);
+    return !answer.is_too_long;
   };
   httplib::Response response;
   httplib::Error error = httplib::Error::Success;
-  Timer timer(client, deadline);
+  Timer timer(client, request, deadline);
   const bool is_answered = client.send(sent, response, error);
   // An answer without a length ends with the connection, also where the timer ends it.
   const bool is_late = timer.stop() || HttpClock::now() >= deadline;
   if (is_answered && !is_late) {
     answer.status = response.status;
-  } else if (is_too_long) {
-    answer.fault = check_internal::concat("answered more than ", kMaxAnswerBytes, " bytes");
+  } else if (answer.is_too_long) {
+    answer.fault =
+        check_internal::concat("answered more than ", request.max_answer_bytes, " bytes");
   } else {
     answer.fault = is_late ? "gave no answer in time" : fault_of(error);
   }
@@ -204,19 +216,30 @@ HttpAnswer exchange(const HttpUrl& url, const HttpRequest& request,
 std::string post_json(std::span<const HttpUrl> urls, const HttpRequest& request,
                       HttpClock::time_point deadline) {
   TLT_CHECK(!urls.empty());
-  auto backoff = std::chrono::duration_cast<HttpClock::duration>(
-      std::chrono::duration<double>(kFirstBackoffSeconds));
+  auto backoff = duration_of(kFirstBackoffSeconds);
   for (int tries = 1;; ++tries) {
     const HttpUrl& url = urls[static_cast<size_t>(tries - 1) % urls.size()];
     HttpAnswer answer = exchange(url, request, deadline);
     if (answer.status >= 200 && answer.status < 300) return std::move(answer.body);
-    const bool has_time = HttpClock::now() + backoff < deadline;
-    if (!is_transient(answer.status) || tries == kMaxTries || !has_time)
+    const HttpClock::time_point next = HttpClock::now() + backoff;
+    if (!is_transient(answer) || tries == request.max_tries || next >= deadline || stops(request))
       throw Error(what_it_did(url, answer) +
                   (tries > 1 ? check_internal::concat(" (try ", tries, ")") : ""));
-    std::this_thread::sleep_for(backoff);
-    backoff *= 2;
+    while (HttpClock::now() < next && !stops(request))
+      std::this_thread::sleep_until(
+          request.should_stop ? std::min<HttpClock::time_point>(HttpClock::now() + kLookAgain, next)
+                              : next);
+    backoff = std::min(2 * backoff, duration_of(kLongestBackoffSeconds));
   }
+}
+
+std::string api_key(const char* variable) {
+  const char* const value = std::getenv(variable);
+  const std::string key = value == nullptr ? "" : value;
+  for (const char c : key)
+    TLT_CHECK_INPUT(c > ' ' && c < 0x7f, "the environment variable ", variable,
+                    " has a character that no key has; set it to the key alone");
+  return key;
 }
 
 int check_reachable(const std::string& option, const HttpUrl& url, const HttpRequest& request,

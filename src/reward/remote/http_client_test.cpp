@@ -132,7 +132,7 @@ TEST(HttpClientTest, HugeAnswerIsCut) {
   });
   const HttpAnswer answer = post(stub.url("/"));
   EXPECT_EQ(answer.fault, "answered more than 4194304 bytes");
-  EXPECT_LE(answer.body.size(), static_cast<size_t>(kMaxAnswerBytes));
+  EXPECT_LE(answer.body.size(), static_cast<size_t>(kMaxHttpAnswerBytes));
 }
 
 // A large request to a server that closes without reading it raises SIGPIPE.
@@ -178,6 +178,37 @@ TEST(HttpClientTest, LastingFaultsEndInOneSentence) {
   EXPECT_EQ(stub.requests(), kMaxTries + 1) << "a client's error is not tried again";
   status = 302;  // not followed
   EXPECT_THAT(message(), HasSubstr("answered status 302"));
+}
+
+TEST(HttpClientTest, AnswerThatIsTooLongIsNotTriedAgain) {
+  HttpStub stub([](const httplib::Request&, httplib::Response& response) {
+    response.set_content(std::string(2000, 'x'), "text/plain");
+  });
+  const HttpUrl url = parsed(stub.url("/"));
+  HttpRequest request{.body = "{}", .max_answer_bytes = 1000};
+  EXPECT_THAT(thrown_message<Error>([&] {
+                post_json({&url, 1}, request, http_deadline(kAmple));
+              }),
+              HasSubstr("answered more than 1000 bytes"));
+  EXPECT_EQ(stub.requests(), 1);
+}
+
+TEST(HttpClientTest, StopEndsAnExchangeAndItsTries) {
+  const RawServer silent([](int fd) {
+    read_request(fd);
+    read_request(fd);  // until the client closes
+  });
+  HttpStub down(
+      [](const httplib::Request&, httplib::Response& response) { response.status = 503; });
+  for (const std::string& place : {silent.url("/"), down.url("/")}) {
+    const HttpUrl url = parsed(place);
+    std::atomic<int> looks = 0;
+    const HttpRequest request{
+        .body = "{}", .max_tries = 1 << 30, .should_stop = [&] { return ++looks > 5; }};
+    // Without the stop it would take ten minutes.
+    EXPECT_THROW(post_json({&url, 1}, request, http_deadline(600)), Error);
+    EXPECT_GT(looks, 5);
+  }
 }
 
 // ---- TLS

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/json_limits.h"
-#include "reward/command.h"
+#include "reward/reward.h"
 
 namespace tlt::reward {
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,7 +12,7 @@
 #include "base/files.h"
 #include "base/json_limits.h"
 #include "base/text.h"
-#include "reward/command.h"
+#include "reward/reward.h"
 
 namespace tlt::reward {
 
@@ -25,11 +24,6 @@ constexpr const char* kKeyVariable = "TLT_JUDGE_API_KEY";
 // "Score: 7", "**Rating:** [[7]]", "the score is -0.5".
 constexpr const char* kLabelledNumber =
     R"((?is).*\b(?:score|rating)\b["'*]*\s*(?::|=|is)?[\s"'*]*\[{0,2}\s*([-+]?\d+(?:\.\d+)?))";
-
-std::string key_from_environment() {
-  const char* const key = std::getenv(kKeyVariable);
-  return key == nullptr ? "" : key;
-}
 
 std::optional<double> number_of(std::string_view text) {
   text = trimmed(text);
@@ -67,7 +61,7 @@ std::optional<std::string> content_of(const Json& answer) {
 JudgeReward::JudgeReward(const JudgeOptions& options, double timeout_seconds)
     : options_(options),
       answer_seconds_(0.9 * timeout_seconds),
-      key_(key_from_environment()),
+      key_(api_key(kKeyVariable)),
       labelled_number_("the judge's score", kLabelledNumber) {
   const std::pair<const char*, const std::string&> needed[] = {
       {"base_url", options.base_url}, {"model", options.model}, {"prompt", options.prompt}};
@@ -82,9 +76,6 @@ JudgeReward::JudgeReward(const JudgeOptions& options, double timeout_seconds)
                   " does not contain {response}; write it where the response "
                   "to be judged belongs");
   wants_truth_ = template_.find("{ground_truth}") != template_.npos;
-  for (const char c : key_)
-    TLT_CHECK_INPUT(c > ' ' && c < 0x7f, "the environment variable ", kKeyVariable,
-                    " has a character that no key has; set it to the key alone");
 }
 
 void JudgeReward::start() const {

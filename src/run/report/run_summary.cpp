@@ -132,9 +132,10 @@ class Writer {
                     show(mean_of(last(scores))), counted(static_cast<int64_t>(window_), "step")));
   }
 
-  // For tlt sft and tlt draft.
+  // For tlt sft, tlt dpo and tlt draft.
   void losses() {
     const Points &training = points("main/loss"), &held_out = points("main/validation_loss"),
+                 &accuracy = points("val/rewards/accuracies"),
                  &perplexity = points("val/perplexity");
     if (held_out.size() >= 2) {
       const auto best = std::ranges::min_element(held_out, {}, &Points::value_type::second);
@@ -142,6 +143,9 @@ class Writer {
           fmt::format("{:.4f} -> {:.4f}   (best {:.4f} at step {:g})", held_out.front().second,
                       held_out.back().second, best->second, best->first));
     }
+    if (accuracy.size() >= 2)
+      add("held-out accuracy",
+          fmt::format("{:.3f} -> {:.3f}", accuracy.front().second, accuracy.back().second));
     if (perplexity.size() >= 2)
       add("perplexity",
           fmt::format("{:.3f} -> {:.3f}", perplexity.front().second, perplexity.back().second));
@@ -266,7 +270,8 @@ class Writer {
                  all = history_.sum("timing_s/step") + validation + save;
     if (all <= 0 || points("timing_s/gen").empty()) return;
     const double rollout = history_.sum("timing_s/gen"),
-                 update = history_.sum("timing_s/update_actor") + history_.sum("timing_s/ref");
+                 update = history_.sum("timing_s/update_actor") + history_.sum("timing_s/ref") +
+                          history_.sum("timing_s/update_critic") + history_.sum("timing_s/values");
     std::string text =
         fmt::format("rollout {}, update {}", percent(rollout / all), percent(update / all));
     if (validation > 0) text += ", validation " + percent(validation / all);

@@ -57,6 +57,7 @@ std::string train_line(const StepPlace& position, const Metrics& metrics) {
   };
   add("main/score", "  score {:.3f}");
   add("main/loss", "  loss {:.4f}");
+  add("rewards/accuracies", "  accuracy {:.2f}");
   if (has_kl(metrics)) add("main/kl", "  KL {:.4f}");
   add("main/entropy", "  entropy {:.2f}");
   add("main/truncated", "  trunc {:>3.0f}%", 100);
@@ -79,6 +80,8 @@ std::string validation_line(const StepPlace& position, const Metrics& metrics) {
     line += fmt::format(" {:.3f}", *score);
   if (const auto loss = metrics.find("main/validation_loss"))
     line += fmt::format(" loss {:.4f}", *loss);
+  if (const auto accuracy = metrics.find("val/rewards/accuracies"))
+    line += fmt::format("  accuracy {:.3f}", *accuracy);
   if (const auto perplexity = metrics.find("val/perplexity"))
     line += fmt::format("  perplexity {:.3f}", *perplexity);
   if (const auto accepted = metrics.find("val-drafter/mean_acceptance_length"))

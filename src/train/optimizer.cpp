@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/adamw.h"
+#include "train/optimizer.h"
 
 #include <ATen/ATen.h>
 
@@ -10,6 +10,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "train/muon.h"
 
 namespace tlt::train {
 namespace {
@@ -35,11 +36,20 @@ void for_parts(const RowRange& range, int64_t row_size,
     body(range.first + done, std::min(step, range.rows - done));
 }
 
+// Of parameters that are orthogonalized: those are updated as a whole, by one worker.
+std::vector<bool> muon_parameters(const std::vector<model::Parameter>& parameters,
+                                  const OptimOptions& options) {
+  std::vector<bool> are;
+  for (const model::Parameter& parameter : parameters)
+    are.push_back(options.is_muon() && is_hidden_matrix(parameter));
+  return are;
+}
+
 }  // namespace
 
-void AdamW::update_range(const Coefficients& c, std::span<const float> gradients,
-                         float* __restrict master, float* __restrict average,
-                         float* __restrict square) {
+void Optimizer::update_range(const Coefficients& c, std::span<const float> gradients,
+                             float* __restrict master, float* __restrict average,
+                             float* __restrict square) {
   for (size_t i = 0; i < gradients.size(); ++i) {
     const float gradient = gradients[i] * c.clip;
     const float weight = master[i] * c.kept;
@@ -68,34 +78,45 @@ double gradient_norm(const Device& device, const model::Gradients& gradients) {
   return std::sqrt(total);
 }
 
-AdamW::AdamW(const std::vector<model::Parameter>& parameters, const Device& device,
-             const OptimOptions& options, cluster::Comm* sharers)
+Optimizer::Optimizer(const std::vector<model::Parameter>& parameters, const Device& device,
+                     const OptimOptions& options, cluster::Comm* sharers)
     : parameters_(parameters),
       device_(device),
       options_(options),
       sharers_(sharers),
-      shards_(parameters, sharers ? sharers->size() : 1) {
+      shards_(parameters, sharers ? sharers->size() : 1, muon_parameters(parameters, options)) {
   options.check();
+  const std::vector<bool> are_muon = muon_parameters(parameters, options);
   for (size_t p = 0; p < parameters.size(); ++p) {
     const RowRange range = shards_.of(p, sharers ? sharers->rank() : 0);
     const at::Tensor whole = parameters[p].read(device).cpu().contiguous();
     const at::Tensor master =
         range.rows == whole.size(0) ? whole : whole.narrow(0, range.first, range.rows).clone();
-    states_.push_back({range, master, at::zeros_like(master), at::zeros_like(master)});
+    states_.push_back({.range = range,
+                       .is_muon = are_muon[p],
+                       .master = master,
+                       .average = at::zeros_like(master),
+                       .square = are_muon[p] ? at::Tensor() : at::zeros_like(master)});
   }
 }
 
-const AdamW::Kind AdamW::kKinds[3] = {{"master.", &State::master},
-                                      {"first_moment.", &State::average},
-                                      {"second_moment.", &State::square}};
+std::span<const Optimizer::Kind> Optimizer::kinds(size_t parameter) const {
+  static const Kind kAdamW[] = {{"master.", &State::master},
+                                {"first_moment.", &State::average},
+                                {"second_moment.", &State::square}};
+  static const Kind kMuon[] = {{"master.", &State::master}, {"momentum.", &State::average}};
+  if (states_[parameter].is_muon) return kMuon;
+  return kAdamW;
+}
 
-void AdamW::set_options(const OptimOptions& options) {
+void Optimizer::set_options(const OptimOptions& options) {
   TLT_CHECK(!is_in_step(), "the previous step has not ended");
   options.check();
+  TLT_CHECK(options.optimizer == options_.optimizer, "the state is that of ", options_.optimizer);
   options_ = options;
 }
 
-double AdamW::step(const model::Gradients& gradients, double learning_rate) {
+double Optimizer::step(const model::Gradients& gradients, double learning_rate) {
   const double norm = gradient_norm(device_, gradients);
   begin_step(norm, learning_rate);
   while (try_update(gradients, std::numeric_limits<int64_t>::max())) {
@@ -104,7 +125,7 @@ double AdamW::step(const model::Gradients& gradients, double learning_rate) {
   return norm;
 }
 
-void AdamW::begin_step(double norm, double learning_rate) {
+void Optimizer::begin_step(double norm, double learning_rate) {
   TLT_CHECK(!is_in_step(), "the previous step has not ended");
   TLT_CHECK(std::isfinite(norm), "the norm of the gradient is ", norm);
   // As in torch's clip_grad_norm_.
@@ -116,23 +137,30 @@ void AdamW::begin_step(double norm, double learning_rate) {
            .beta1 = static_cast<float>(options_.betas[0]),
            .beta2 = static_cast<float>(options_.betas[1]),
            .epsilon = static_cast<float>(options_.eps),
+           .rate = learning_rate,
            .step_size = static_cast<float>(learning_rate / (1 - std::pow(options_.betas[0], t))),
            .square_scale = static_cast<float>(std::sqrt(1 - std::pow(options_.betas[1], t)))};
   place_ = Place{};
 }
 
-bool AdamW::try_update(const model::Gradients& gradients, int64_t elements) {
+bool Optimizer::try_update(const model::Gradients& gradients, int64_t elements) {
   TLT_CHECK(is_in_step(), "begin_step() was not called");
   return walk(
       *place_, states_.size(), elements,
       [&](size_t p) {
         const at::Tensor& master = states_[p].master;
-        return Extent{master.numel(), kRows * row_size(master)};
+        return Extent{master.numel(),
+                      states_[p].is_muon ? master.numel() : kRows * row_size(master)};
       },
-      [&](size_t p, int64_t first, int64_t last) { update(gradients, p, first, last); });
+      [&](size_t p, int64_t first, int64_t last) {
+        if (states_[p].is_muon)
+          update_matrices(gradients, p);
+        else
+          update(gradients, p, first, last);
+      });
 }
 
-void AdamW::end_step() {
+void Optimizer::end_step() {
   TLT_CHECK(is_in_step(), "begin_step() was not called");
   place_.reset();
   ++steps_;
@@ -141,7 +169,7 @@ void AdamW::end_step() {
 }
 
 // Every worker sends the weights that its model holds, so all have the same weights afterwards.
-void AdamW::exchange_weights() const {
+void Optimizer::exchange_weights() const {
   for (int owner = 0; owner < sharers_->size(); ++owner)
     for (size_t p = 0; p < parameters_.size(); ++p) {
       const model::Parameter& written = parameters_[p];
@@ -158,8 +186,8 @@ void AdamW::exchange_weights() const {
     }
 }
 
-void AdamW::update(const model::Gradients& gradients, size_t parameter, int64_t first,
-                   int64_t last) {
+void Optimizer::update(const model::Gradients& gradients, size_t parameter, int64_t first,
+                       int64_t last) {
   const model::Parameter& written = parameters_[parameter];
   State& state = states_[parameter];
   Coefficients c = step_;
@@ -178,26 +206,59 @@ void AdamW::update(const model::Gradients& gradients, size_t parameter, int64_t 
   written.write(device_, rows.to(device_.torch()), (skipped + first) / row);
 }
 
-int64_t AdamW::bytes() const {
+// Each projection of a fused parameter is a matrix of its own, as it is in the model's files.
+void Optimizer::update_matrices(const model::Gradients& gradients, size_t parameter) {
+  const model::Parameter& written = parameters_[parameter];
+  State& state = states_[parameter];
+  const RowRange own = state.range;
+  for (const model::Parameter::Part& part : written.parts) {
+    if (part.first_row < own.first || part.first_row >= own.first + own.rows) continue;
+    const at::Tensor gradient =
+        gradients.tensors[parameter].narrow(0, part.first_row, part.rows).cpu();
+    at::Tensor momentum = state.average.narrow(0, part.first_row - own.first, part.rows),
+               master = state.master.narrow(0, part.first_row - own.first, part.rows);
+    at::Tensor ahead = at::empty_like(gradient);  // Nesterov's
+    const float *from = gradient.data_ptr<float>(), clip = step_.clip;
+    float *average = momentum.data_ptr<float>(), *to = ahead.data_ptr<float>();
+    for_chunks(device_, gradient.numel(), [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const float clipped = from[i] * clip;
+        average[i] += (clipped - average[i]) * (1 - kMuonMomentum);
+        to[i] = clipped + (average[i] - clipped) * kMuonMomentum;
+      }
+    });
+    const at::Tensor direction = orthogonalized(device_, ahead);
+    const auto rate = static_cast<float>(step_.rate * muon_scale(part.rows, row_size(master)));
+    const float* change = direction.data_ptr<float>();
+    float* values = master.data_ptr<float>();
+    for_chunks(device_, master.numel(), [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) values[i] = values[i] * step_.kept - rate * change[i];
+    });
+    written.write(device_, master.to(device_.torch()), part.first_row);
+  }
+}
+
+int64_t Optimizer::bytes() const {
   int64_t bytes = 0;
-  for (const State& state : states_)
-    for (const Kind& kind : kKinds) bytes += static_cast<int64_t>((state.*kind.tensor).nbytes());
+  for (size_t p = 0; p < states_.size(); ++p)
+    for (const Kind& kind : kinds(p))
+      bytes += static_cast<int64_t>((states_[p].*kind.tensor).nbytes());
   return bytes;
 }
 
-std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
+std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() const {
   TLT_CHECK(!is_shared(), "a shared state has no state(); use snapshot()");
   std::vector<std::pair<std::string, at::Tensor>> state;
   for (size_t p = 0; p < states_.size(); ++p)
-    for (const Kind& kind : kKinds)
+    for (const Kind& kind : kinds(p))
       state.emplace_back(kind.prefix + parameters_[p].name(), states_[p].*kind.tensor);
   return state;
 }
 
-std::vector<model::TensorSource> AdamW::snapshot() const {
+std::vector<model::TensorSource> Optimizer::snapshot() const {
   std::vector<model::TensorSource> copies;
   for (size_t p = 0; p < states_.size(); ++p)
-    for (const Kind& kind : kKinds) {
+    for (const Kind& kind : kinds(p)) {
       const at::Tensor copy = sharers_ ? gather(p, kind) : (states_[p].*kind.tensor).clone();
       if (copy.defined())
         copies.push_back(model::TensorSource::of(kind.prefix + parameters_[p].name(), copy));
@@ -206,7 +267,7 @@ std::vector<model::TensorSource> AdamW::snapshot() const {
 }
 
 // A tensor of state() on the first sharer, undefined on the others.
-at::Tensor AdamW::gather(size_t parameter, const Kind& kind) const {
+at::Tensor Optimizer::gather(size_t parameter, const Kind& kind) const {
   const at::Tensor& mine = states_[parameter].*kind.tensor;
   const RowRange range = states_[parameter].range;
   const std::vector<int64_t> shape = parameters_[parameter].shape();
@@ -222,31 +283,33 @@ at::Tensor AdamW::gather(size_t parameter, const Kind& kind) const {
   return whole;
 }
 
-void AdamW::load(const std::vector<std::pair<std::string, at::Tensor>>& state, int64_t steps) {
+void Optimizer::load(const std::vector<std::pair<std::string, at::Tensor>>& state, int64_t steps) {
   std::vector<model::TensorSource> sources;
   for (const auto& [name, tensor] : state) sources.push_back(model::TensorSource::of(name, tensor));
   load(sources, steps);
 }
 
-void AdamW::load(const std::vector<model::TensorSource>& state, int64_t steps) {
-  const size_t tensors = states_.size() * std::size(kKinds);
+void Optimizer::load(const std::vector<model::TensorSource>& state, int64_t steps) {
+  const char* const of_another = "; it belongs to another model or actor.optim.optimizer";
+  size_t tensors = 0;
+  for (size_t p = 0; p < states_.size(); ++p) tensors += kinds(p).size();
   TLT_CHECK_INPUT(state.size() == tensors, "the optimizer state has ", state.size(),
-                  " tensors, the model needs ", tensors, "; it belongs to another model");
+                  " tensors, the model needs ", tensors, of_another);
   std::map<std::string, const model::TensorSource*> given;
   for (const model::TensorSource& source : state) given.emplace(source.name, &source);
-  for (const model::Parameter& parameter : parameters_)  // checks all before anything changes
-    for (const Kind& kind : kKinds) {
+  for (size_t p = 0; p < states_.size(); ++p)  // checks all before anything changes
+    for (const Kind& kind : kinds(p)) {
+      const model::Parameter& parameter = parameters_[p];
       const std::string name = kind.prefix + parameter.name();
       const auto found = given.find(name);
-      TLT_CHECK_INPUT(found != given.end(), "the optimizer state has no ", name,
-                      "; it belongs to another model");
+      TLT_CHECK_INPUT(found != given.end(), "the optimizer state has no ", name, of_another);
       const std::vector<int64_t>&got = found->second->shape, want = parameter.shape();
       TLT_CHECK_INPUT(got == want && found->second->type == at::kFloat, "the optimizer state's ",
                       name, " has shape ", at::IntArrayRef(got), ", the model needs ",
-                      at::IntArrayRef(want), "; it belongs to another model");
+                      at::IntArrayRef(want), of_another);
     }
   for (size_t p = 0; p < states_.size(); ++p)
-    for (const Kind& kind : kKinds) {
+    for (const Kind& kind : kinds(p)) {
       const at::Tensor whole = given.at(kind.prefix + parameters_[p].name())->values();
       State& own = states_[p];
       (own.*kind.tensor).copy_(whole.narrow(0, own.range.first, own.range.rows));

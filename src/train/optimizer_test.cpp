@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/adamw.h"
+#include "train/optimizer.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ at::Tensor slice(const at::Tensor& whole, const Spot& spot, const at::Tensor& li
   return whole.flatten().narrow(0, spot.first, like.numel());
 }
 
-TEST(AdamWTest, StepsMatchPyTorch) {
+TEST(OptimizerTest, StepsMatchPyTorch) {
   const auto golden = read_golden("adamw");
   model::SafetensorsFile file(kGolden + "grpo/adamw.safetensors");
   OptimOptions options;
@@ -65,7 +65,7 @@ TEST(AdamWTest, StepsMatchPyTorch) {
       slice(values, spot, start).copy_(start.flatten());
       model->parameters()[spot.parameter].write(model->device(), values);
     }
-    AdamW optimizer(*model, options);
+    Optimizer optimizer(*model, options);
     for (int64_t step = 1; step <= golden.at("steps").get<int64_t>(); ++step) {
       model::Gradients gradients = model->make_gradients();
       for (const auto& [name, spot] : spots) {
@@ -110,21 +110,21 @@ void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
 }
 
-TEST(AdamWTest, NumberOfThreadsChangesNoBit) {
+TEST(OptimizerTest, NumberOfThreadsChangesNoBit) {
   const auto one = golden_model("llama_tied", 1), two = golden_model("llama_tied", 2);
-  AdamW first(*one, {}), second(*two, {});
+  Optimizer first(*one, {}), second(*two, {});
   for (int step = 0; step < 3; ++step)
     EXPECT_EQ(first.step(made_up_gradients(*one, 0.1), 0.01),
               second.step(made_up_gradients(*two, 0.1), 0.01));
   expect_equal(tests::weights_of(*one), tests::weights_of(*two));
 }
 
-TEST(AdamWTest, MasterWeightsKeepWhatBfloat16Rounds) {
+TEST(OptimizerTest, MasterWeightsKeepWhatBfloat16Rounds) {
   const auto model =
       model::load_policy(kGolden + "models/llama_tied", Device::cpu(1), at::kBFloat16);
   OptimOptions options;
   options.weight_decay = 0;
-  AdamW optimizer(*model, options);
+  Optimizer optimizer(*model, options);
   const auto start = tests::weights_of(*model);
   optimizer.step(made_up_gradients(*model, 1), 1e-7);
   // For a weight above 1e-3 the step is less than half of bfloat16's last place.
@@ -141,28 +141,28 @@ TEST(AdamWTest, MasterWeightsKeepWhatBfloat16Rounds) {
   EXPECT_FALSE(at::equal(tests::weights_of(*model)[0], start[0]));
 }
 
-TEST(AdamWTest, LoadedStateContinuesBitForBit) {
+TEST(OptimizerTest, LoadedStateContinuesBitForBit) {
   const auto straight = golden_model("qwen3_tied_head32"),
              resumed = golden_model("qwen3_tied_head32");
-  AdamW first(*straight, {});
+  Optimizer first(*straight, {});
   first.step(made_up_gradients(*straight, 1), 0.01);
   std::vector<std::pair<std::string, at::Tensor>> kept;
   for (const auto& [name, tensor] : first.state()) kept.emplace_back(name, tensor.clone());
   first.step(made_up_gradients(*straight, 0.3), 0.01);
 
-  AdamW second(*resumed, {});
+  Optimizer second(*resumed, {});
   second.load(kept, 1);
   EXPECT_EQ(second.steps(), 1);
   second.step(made_up_gradients(*resumed, 0.3), 0.01);
   expect_equal(tests::weights_of(*resumed), tests::weights_of(*straight));
 }
 
-TEST(AdamWTest, StateOfAnotherModelIsRejected) {
+TEST(OptimizerTest, StateOfAnotherModelIsRejected) {
   const auto model = golden_model("llama_tied"), other = golden_model("qwen2_tied");
-  AdamW optimizer(*model, {}), theirs(*other, {});
+  Optimizer optimizer(*model, {}), theirs(*other, {});
   const auto before = tests::weights_of(*model);
   EXPECT_THROW(optimizer.load(theirs.state(), 1), InputError);
-  auto state = AdamW(*model, {}).state();
+  auto state = Optimizer(*model, {}).state();
   state.back().second = at::zeros({3});
   state.front().second = at::zeros_like(state.front().second);
   EXPECT_THROW(optimizer.load(state, 1), InputError);
@@ -210,15 +210,15 @@ void expect_equal(const std::vector<model::TensorSource>& got,
   }
 }
 
-class SharedAdamWTest : public testing::TestWithParam<at::ScalarType> {};
+class SharedStateTest : public testing::TestWithParam<at::ScalarType> {};
 
-TEST_P(SharedAdamWTest, SharingTheStateChangesNoBit) {
+TEST_P(SharedStateTest, SharingTheStateChangesNoBit) {
   constexpr int kSteps = 2;
   OptimOptions options;
   options.weight_decay = 0.1;
   const Device device = Device::cpu(1);
   Odds alone(GetParam());
-  AdamW whole(alone.parameters, device, options);
+  Optimizer whole(alone.parameters, device, options);
   std::vector<double> norms;
   for (int step = 0; step < kSteps; ++step)
     norms.push_back(whole.step(alone.gradients(step), 0.01));
@@ -228,7 +228,7 @@ TEST_P(SharedAdamWTest, SharingTheStateChangesNoBit) {
     std::vector<int64_t> bytes(static_cast<size_t>(workers));
     run_workers(workers, [&](cluster::Comm& comm) {
       Odds mine(GetParam());
-      AdamW shared(mine.parameters, device, options, &comm);
+      Optimizer shared(mine.parameters, device, options, &comm);
       for (int step = 0; step < kSteps; ++step)
         EXPECT_EQ(shared.step(mine.gradients(step), 0.01), norms[static_cast<size_t>(step)]);
       EXPECT_TRUE(tests::all_equal(mine.tables, alone.tables)) << "worker " << comm.rank();
@@ -245,14 +245,14 @@ TEST_P(SharedAdamWTest, SharingTheStateChangesNoBit) {
   }
 }
 
-TEST_P(SharedAdamWTest, StepInPartsEqualsAWholeOne) {
+TEST_P(SharedStateTest, StepInPartsEqualsAWholeOne) {
   const Device device = Device::cpu(1);
   Odds alone(GetParam());
-  AdamW whole(alone.parameters, device, {});
+  Optimizer whole(alone.parameters, device, {});
   const double norm = whole.step(alone.gradients(0), 0.01);
   run_workers(3, [&](cluster::Comm& comm) {
     Odds mine(GetParam());
-    AdamW shared(mine.parameters, device, {}, &comm);
+    Optimizer shared(mine.parameters, device, {}, &comm);
     const model::Gradients gradients = mine.gradients(0);
     shared.begin_step(norm, 0.01);
     int parts = 0;
@@ -263,10 +263,10 @@ TEST_P(SharedAdamWTest, StepInPartsEqualsAWholeOne) {
   });
 }
 
-TEST_P(SharedAdamWTest, StateLoadsOnAnyNumberOfWorkers) {
+TEST_P(SharedStateTest, StateLoadsOnAnyNumberOfWorkers) {
   const Device device = Device::cpu(1);
   Odds alone(GetParam());
-  AdamW whole(alone.parameters, device, {});
+  Optimizer whole(alone.parameters, device, {});
   whole.step(alone.gradients(0), 0.01);
   const auto first = whole.snapshot();
   whole.step(alone.gradients(1), 0.01);
@@ -274,7 +274,7 @@ TEST_P(SharedAdamWTest, StateLoadsOnAnyNumberOfWorkers) {
     std::vector<model::TensorSource> saved;
     run_workers(workers, [&](cluster::Comm& comm) {
       Odds mine(GetParam());
-      AdamW shared(mine.parameters, device, {}, &comm);
+      Optimizer shared(mine.parameters, device, {}, &comm);
       shared.load(first, 1);
       shared.step(mine.gradients(1), 0.01);
       EXPECT_TRUE(tests::all_equal(mine.tables, alone.tables)) << "worker " << comm.rank();
@@ -282,19 +282,19 @@ TEST_P(SharedAdamWTest, StateLoadsOnAnyNumberOfWorkers) {
       if (comm.rank() == 0) saved = std::move(snapshot);
     });
     Odds after(GetParam());
-    AdamW resumed(after.parameters, device, {});
+    Optimizer resumed(after.parameters, device, {});
     resumed.load(saved, 2);
     EXPECT_TRUE(tests::all_equal(after.tables, alone.tables));
     expect_equal(resumed.snapshot(), whole.snapshot());
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, SharedAdamWTest, testing::Values(at::kFloat, at::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(Types, SharedStateTest, testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& type) { return c10::toString(type.param); });
 
-TEST(AdamWTest, GradientWithoutAFiniteNormIsAnError) {
+TEST(OptimizerTest, GradientWithoutAFiniteNormIsAnError) {
   const auto model = golden_model("llama_tied");
-  AdamW optimizer(*model, {});
+  Optimizer optimizer(*model, {});
   model::Gradients gradients = model->make_gradients();
   gradients.tensors[0].data_ptr<float>()[0] = NAN;
   EXPECT_THROW(optimizer.step(gradients, 0.1), Error);

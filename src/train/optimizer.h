@@ -1,15 +1,17 @@
-// AdamW (Loshchilov & Hutter) as in torch.optim.AdamW, with float32 master weights: the model holds
-// them rounded to its compute type.
+// Optimizer: AdamW (Loshchilov & Hutter) as in torch.optim.AdamW, or Muon (muon.h) for the matrices
+// of the layers and AdamW for the rest, with float32 master weights: the model holds them rounded to
+// its compute type.
 //
-// Owns       master weights and both moments, float32 on the CPU (12 bytes per parameter); if
-//            the workers share the state, one part of it (shards.h).
+// Owns       master weights and both moments, float32 on the CPU (12 bytes per parameter; 8 of
+//            Muon's, which has one momentum); if the workers share the state, one part of it
+//            (shards.h).
 // Borrows    the parameters, whose weights step() writes: a policy's or a draft model's; the
 //            workers' collectives, to share the state.
 // Not here   the learning rate (schedule.h); the gradient (gradient_sum.h).
 // Threading  engine thread only; uses the device's pool. The result is the same, bit for bit, for
 //            any number of threads and of workers that share the state.
 //
-//   AdamW optimizer(model.parameters(), model.device(), options);  // starts from their weights
+//   Optimizer optimizer(model.parameters(), model.device(), options);  // starts from their weights
 //   const double norm = optimizer.step(gradients, learning_rate);
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -38,21 +40,21 @@ double gradient_norm(const Device& device, const model::Gradients& gradients);
 // result is the same, bit for bit, for any split of a tensor into multiples of kChunk (chunks.h).
 void add_squares(const Device& device, const at::Tensor& values, double& total);
 
-class AdamW {
+class Optimizer {
  public:
   // sharers: the workers that share the state; each keeps a part and updates its part of the
   // weights, and all of them get the same gradients. Null: this worker has the whole state.
   // REQUIRES: `parameters` and `sharers` outlive the optimizer.
-  AdamW(const std::vector<model::Parameter>& parameters, const Device& device,
-        const OptimOptions& options, cluster::Comm* sharers = nullptr);
-  AdamW(const model::PolicyModel& model, const OptimOptions& options)
-      : AdamW(model.parameters(), model.device(), options) {}
+  Optimizer(const std::vector<model::Parameter>& parameters, const Device& device,
+            const OptimOptions& options, cluster::Comm* sharers = nullptr);
+  Optimizer(const model::PolicyModel& model, const OptimOptions& options)
+      : Optimizer(model.parameters(), model.device(), options) {}
 
   // One optimizer step with the gradient clipped to clip_grad; writes the weights. Returns the
   // gradient's norm before clipping. Collective for workers that share the state.
   double step(const model::Gradients& gradients, double learning_rate);
   int64_t steps() const { return steps_; }  // finished steps
-  // Those of the steps from now on. REQUIRES: no step is in progress.
+  // Those of the steps from now on. REQUIRES: no step is in progress; the same optimizer.
   void set_options(const OptimOptions& options);
 
   // Counts a step that is left out because its gradient is invalid; weights, moments and steps()
@@ -66,7 +68,7 @@ class AdamW {
   //   begin_step(gradient_norm(…), rate); while (try_update(gradients, elements)) …; end_step();
   // Until end_step() weights and state() are only partly updated.
   void begin_step(double norm, double learning_rate);
-  // Updates about `elements` parameters (whole rows); false: none was left.
+  // Updates about `elements` parameters (whole rows; whole matrices of Muon); false: none was left.
   [[nodiscard]] bool try_update(const model::Gradients& gradients, int64_t elements);
   // Collective for workers that share the state: each gets the weights that the others updated.
   void end_step();
@@ -89,19 +91,21 @@ class AdamW {
 
  private:
   struct State {
-    RowRange range;                      // rows of one parameter kept on this worker
-    at::Tensor master, average, square;  // their values
+    RowRange range;  // rows of one parameter kept on this worker
+    bool is_muon = false;
+    at::Tensor master, average, square;  // their values; without `square`: is_muon
   };
   struct Kind {
     const char* prefix;  // prefix of the name in state()
     at::Tensor State::*tensor;
   };
-  static const Kind kKinds[3];
+  std::span<const Kind> kinds(size_t parameter) const;
   // Values of one step that are the same for every element.
   struct Coefficients {
     float clip = 1;  // factor of the gradient
     float kept = 1;  // 1 - lr * weight decay, for parameters with decay
     float beta1 = 0, beta2 = 0, epsilon = 0;
+    double rate = 0;         // the learning rate
     float step_size = 0;     // lr / (1 - beta1^t)
     float square_scale = 0;  // sqrt(1 - beta2^t)
   };
@@ -109,6 +113,7 @@ class AdamW {
   static void update_range(const Coefficients& c, std::span<const float> gradients, float* master,
                            float* average, float* square);
   void update(const model::Gradients& gradients, size_t parameter, int64_t first, int64_t last);
+  void update_matrices(const model::Gradients& gradients, size_t parameter);
   void exchange_weights() const;
   at::Tensor gather(size_t parameter, const Kind& kind) const;
 
