@@ -235,7 +235,7 @@ python_packages() {  # python_packages NAME FOLDER WHAT: the wheels of wheels-NA
     stamp "$1" "$pins"
   else
     rm -rf "$fresh"
-    say "PyPI cannot be reached: $2 will be skipped"
+    say "PyPI cannot be reached: $3 will be skipped"
   fi
 }
 

@@ -58,9 +58,9 @@ TEST(CommandLineComplaintTest, UnknownCommandListsTheKnownOnes) {
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_EQ(
       ended.err,
-      "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, draft, "
-      "export, eval, report, generate, chat, serve, score, reward, environment, tokenize, data, "
-      "import, bench, simulate, options, doctor, completion, man\n");
+      "tlt: unknown command 'genrate'; did you mean generate? use one of train, sft, dpo, "
+      "draft, export, eval, report, generate, chat, serve, score, reward, environment, tokenize, "
+      "data, import, bench, simulate, options, doctor, completion, man\n");
   EXPECT_EQ(run_program({}).exit_code, 2);
 }
 

@@ -122,6 +122,8 @@ int RlLoop::run() {
   if (run_.has_new_steps() && context_.is_first())
     rollouts_.write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
+  // Before the barrier: a launcher may end rank 0 as soon as another worker has failed.
+  if (!teacher_fault_.empty()) run_.drain();
   timeline_->flush();
   context_.comm->barrier("timeline");  // the report reads what all workers wrote
   rollouts_.disconnect();

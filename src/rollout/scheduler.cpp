@@ -221,6 +221,7 @@ void Scheduler::preempt_youngest() {
   release(sequence->pages);
   sequence->computed = 0;
   sequence->cached = {};
+  sequence->draft.clear();  // with cached pages it may decode in the step that admits it again
   sequence->state = Sequence::State::kWaiting;
   if (running_.empty() || running_.back()->group != sequence->group)
     release_prompt(*sequence->group);

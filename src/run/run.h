@@ -94,6 +94,11 @@ class Run {
   void save(const train::Optimizer& optimizer,
             const std::function<void(train::CheckpointParts& parts)>& add);
 
+  // Waits until the checkpoints are on the disk.
+  void drain() {
+    if (checkpoints_) checkpoints_->drain();
+  }
+
   // After an update and before advance(): a warning if steps were skipped. Throws Error, on all
   // workers, if there are more in a row than the limit; the step is then not counted.
   void check_skipped(const SkippedSteps& skipped) const;

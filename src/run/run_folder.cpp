@@ -175,9 +175,13 @@ void RunFolder::take(const RunOptions& options) {
   if (options.trainer.resume_mode != "disable") {
     check_run(path_, identity_, options.overrides);
   } else if (has_run(path_)) {
-    TLT_CHECK_INPUT(!is_in(options.model.path, path_), "model.path is ", options.model.path,
-                    ", which trainer.resume_mode=disable would move away with the run in ", path_,
-                    "; give another trainer.experiment_name");
+    const auto check_stays = [&](const char* option, const std::string& folder) {
+      TLT_CHECK_INPUT(folder.empty() || !is_in(folder, path_), option, " is ", folder,
+                      ", which trainer.resume_mode=disable would move away with the run in ", path_,
+                      "; give another trainer.experiment_name");
+    };
+    check_stays("model.path", options.model.path);
+    check_stays("critic.model.path", options.critic.model.path);
     aside = move_aside(path_);
     make_folder(path_);
     lock_ = std::make_unique<FolderLock>(path_);

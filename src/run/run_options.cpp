@@ -43,8 +43,8 @@ bool is_logger(const std::string& name) {
 }
 
 void CriticOptions::check() const {
-  TLT_CHECK_INPUT(std::isfinite(optim.lr) && optim.lr >= 0, "critic.optim.lr is ", optim.lr,
-                  "; use a number from 0");
+  TLT_CHECK_INPUT(optim.lr >= 0 && optim.lr <= 1, "critic.optim.lr is ", optim.lr,
+                  "; use a number from 0 to 1");
   TLT_CHECK_INPUT(std::isfinite(cliprange_value) && cliprange_value > 0,
                   "critic.cliprange_value is ", cliprange_value, "; use a number above 0");
 }

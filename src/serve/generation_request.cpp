@@ -18,6 +18,8 @@ constexpr int64_t kMaxTopLogprobs = 20;    // as in OpenAI's API
 constexpr int64_t kCompletionTokens = 16;  // of a response without max_tokens, as there
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
+// Of an answer, in which each choice has those of its prompt.
+constexpr int64_t kMaxPromptLogprobs = int64_t{1} << 20;
 
 // A seed that every JSON reader keeps, so that the answer's can be given again.
 uint64_t random_seed() {
@@ -160,6 +162,13 @@ void RequestParser::check_prompts(const GenerationRequest& request) const {
                        std::to_string(model_.max_positions) + " positions; give a shorter prompt",
                    request.is_chat ? "messages" : "prompt", "context_length_exceeded");
   }
+  int64_t listed = 0;
+  for (const auto& prompt : request.prompts) listed += request.n * std::ssize(prompt);
+  if (request.wants_prompt_logprobs && listed > kMaxPromptLogprobs)
+    throw bad_request(std::to_string(listed) +
+                          " prompt_logprobs in one answer; this server gives at most " +
+                          std::to_string(kMaxPromptLogprobs) + ": send several requests",
+                      "prompt_logprobs");
 }
 
 std::vector<int32_t> RequestParser::encode(const std::string& text, const char* field) const {

@@ -20,6 +20,7 @@ namespace tlt::serve {
 namespace {
 
 constexpr auto kStopInterval = std::chrono::milliseconds(50);
+constexpr int kListenTries = 200;
 constexpr int kBacklog = 511;  // the library's 5 make a burst of connections wait for seconds
 
 // "localhost:8000" is localhost, "[::1]:8000" ::1.
@@ -107,9 +108,7 @@ class HttpServer::Listener final : public httplib::Server {
       if (is_draining_) return true;
       if (is_first)
         log_warning("accepting connections on port {} has failed; listening again", port);
-      std::this_thread::sleep_for(kStopInterval);
-      if (!bind_to_port(options_.host, port)) return false;
-      ::listen(svr_sock_, kBacklog);
+      if (!try_listen_again(port)) return is_draining_;
     }
   }
 
@@ -118,11 +117,33 @@ class HttpServer::Listener final : public httplib::Server {
     is_draining_ = true;
     while (active_ > 0) std::this_thread::sleep_for(kStopInterval);
     // The library's stop() does nothing before it listens; it would then listen for ever.
-    for (stop(); !has_ended; stop()) std::this_thread::sleep_for(kStopInterval);
+    while (!has_ended) {
+      if (is_listening()) stop();
+      std::this_thread::sleep_for(kStopInterval);
+    }
   }
 
  private:
   static constexpr size_t kRequestsPerConnection = 10'000;
+
+  // For a while: what accept() lacked a new socket lacks, too. False also if drain() begins.
+  bool try_listen_again(int port) {
+    for (int tries = 0; tries < kListenTries && !is_draining_; ++tries) {
+      std::this_thread::sleep_for(kStopInterval);
+      if (!bind_to_port(options_.host, port)) continue;
+      ::listen(svr_sock_, kBacklog);
+      return true;
+    }
+    return false;
+  }
+
+  // After an error of accept() the library has closed the socket and keeps its number, which may be
+  // that of another file then: stop() would close that.
+  bool is_listening() const {
+    int listens = 0;
+    socklen_t size = sizeof(listens);
+    return ::getsockopt(svr_sock_, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0;
+  }
 
   const Route* find_route(const std::string& method, const std::string& path) const {
     const auto found = std::ranges::find_if(routes_, [&](const Route& route) {
@@ -263,7 +284,7 @@ class HttpServer::Listener final : public httplib::Server {
 
   bool process_and_close_socket(socket_t socket) override {
     Connection connection(socket, options_.limits);
-    const auto stops = [this] { return svr_sock_ == INVALID_SOCKET; };
+    const auto stops = [this] { return !is_listening(); };
     for (size_t left = kRequestsPerConnection;
          left > 0 && !connection.closes() && connection.wait_for_request(stops); --left) {
       bool is_closed = false;

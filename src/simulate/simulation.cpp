@@ -128,13 +128,13 @@ void Simulation::train() {
 }
 
 void Simulation::train_on_other_workers() {
-  const double training =
+  train_draft_model();
+  report_.update = advance("update", std::max(0.0, training_left_ - report_.rollout));
+  // The training of this step begins here; scores may have come in the meantime.
+  training_left_ =
       std::max(0.0, scores_.last() - now_) +
       costs_.exchange(kExchangedBytes * report_.tokens, std::ssize(trainer_slowness_)) +
       logprob_seconds() + update_seconds();
-  train_draft_model();
-  report_.update = advance("update", std::max(0.0, training_left_ - report_.rollout));
-  training_left_ = training;
   if (step_ + 1 == options_.total_training_steps)
     report_.update += advance("update", training_left_);
   report_.sync = advance("sync", costs_.weight_broadcast());

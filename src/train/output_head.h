@@ -1,5 +1,5 @@
 // OutputHead: from the final hidden states of a pack to one number for each response token, and back
-// to gradients: log probabilities (head_loss.h) or a critic's values (value_head.h).
+// to gradients: log probabilities (head_loss.h) or a critic's values (value_model.h).
 //
 // Not here   the loss (token_loss.h).
 // Threading  engine thread only.

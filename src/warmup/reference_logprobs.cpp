@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warmup/reference_logprobs.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -40,14 +42,26 @@ uint64_t hash_of(const data::PreferencePair& pair) {
   return std::stoull(sha256(bytes.take()).substr(0, 16), nullptr, 16);
 }
 
-// The part of the file after its head; empty: there is no file, or it is damaged.
-std::string read_entries(const std::string& path) {
+// Of all weights: before its first step a run's folder may be taken over by one of another model.
+std::string hash_of(const model::PolicyModel& model) {
+  Sha256 hash;
+  for (const model::Parameter& parameter : model.parameters())
+    for (const model::Parameter::Part& part : parameter.parts) {
+      const at::Tensor values = parameter.read(model.device(), part).cpu().contiguous();
+      hash.update({static_cast<const char*>(values.const_data_ptr()), values.nbytes()});
+    }
+  return hash.hex();
+}
+
+// The part of the file after its head; empty: there is no file, it is damaged, or of other weights.
+std::string read_entries(const std::string& path, const std::string& weights) {
   if (!std::filesystem::exists(path)) return "";
   try {
     std::string text = read_file(path, kMaxFileBytes);
     TLT_CHECK(text.size() >= kHead && text.starts_with(kFirstLine), "not such a file");
     std::string entries = text.substr(kHead);
-    TLT_CHECK(sha256(entries) == text.substr(kFirstLine.size(), 64), "another checksum");
+    TLT_CHECK(sha256(weights + entries) == text.substr(kFirstLine.size(), 64),
+              "it is damaged, or of other weights");
     return entries;
   } catch (const std::exception& error) {
     log_warning("{} is not used, and computed again: {}", path, error.what());
@@ -59,7 +73,8 @@ std::string read_entries(const std::string& path) {
 
 void ReferenceLogprobs::read(const std::string& run_folder) {
   path_ = run_folder + kFile;
-  const std::string entries = context_.is_first() ? read_entries(path_) : "";
+  if (context_.is_first()) weights_ = hash_of(*context_.model);
+  const std::string entries = context_.is_first() ? read_entries(path_, weights_) : "";
   const std::string shared = context_.comm->all_gather_bytes(entries).front();
   for (ByteReader in(shared); !in.at_end();) add(in.value<Entry>());
   if (context_.is_first() && size() > 0)
@@ -124,7 +139,7 @@ void ReferenceLogprobs::write() const {
   ByteWriter out;
   for (const Entry& entry : entries_) out.value(entry);
   const std::string entries = out.take();
-  write_file_atomic(path_, std::string(kFirstLine) + sha256(entries) + "\n" + entries);
+  write_file_atomic(path_, std::string(kFirstLine) + sha256(weights_ + entries) + "\n" + entries);
 }
 
 ReferenceLogprobs::Sums ReferenceLogprobs::of(const data::PreferencePair& pair) const {

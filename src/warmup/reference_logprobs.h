@@ -2,8 +2,9 @@
 // the run starts from, which stand for a second model during training: computed once and kept in
 // the file reference_logprobs of the run folder, with a checksum.
 //
-// A number belongs to the tokens of its pair, whose hash the file has: numbers of other rows, and a
-// damaged file, are computed again, with a warning.
+// A number belongs to the tokens of its pair, whose hash the file has, and to the weights, which
+// the checksum includes: numbers of other rows are computed, and with a warning all those of a
+// file that is damaged or of other weights.
 //
 // Owns       two numbers for each pair.
 // Borrows    the run's options and context: the model, which must have the weights of the start.
@@ -65,6 +66,7 @@ class ReferenceLogprobs {
   const run::RunOptions& options_;
   const run::RunContext& context_;
   std::string path_;
+  std::string weights_;                          // their hash, on rank 0
   std::vector<Entry> entries_;                   // in the order of the file
   std::unordered_map<uint64_t, size_t> places_;  // of the pairs' entries
 };

@@ -25,13 +25,16 @@ NOT_RUN = [
     (r"make ", "builds or installs: the build itself and tests/packages"),
     (r"hf download|pip install|docker build", "needs a network"),
     (r"sysctl ", "changes this machine"),
-    (r"bench/(peers|tuner_table)\.py", "needs other programs"),
+    (r"bench/(peers|tuner_table)\.py|tools/serve_bench\.py", "needs other programs"),
     (r"build/tests/", "is a test of its own"),
     (r"RANK=0 ", "waits for another host: cluster_ranks_test"),
     (r"tlt completion fish", "is for fish: packages_completion"),
     (r"tlt man \| man", "needs man-db: packages_completion"),
     (r"sha256sum --check", "packages_release"),
     (r"tlt train \S+ 'trainer.logger=", "needs a tracker's package: trackers_test"),
+    (r"python3 tools/verifiers_env\.py|build/tlt train RECIPE\.toml data\.train_files='", "needs verifiers: verifiers_test"),
+    (r"tlt serve --train my\.toml|python -m tinker_cookbook", "needs the cookbook: serve_tinker_test"),
+    (r"build/tlt train recipe\.toml distillation\.teacher=http", "needs a teacher's server: distillation_keeps_invariants_test"),
 ]
 RUNNABLE = {"tlt", "build/tlt", "python3", "echo", "cat", "curl", "openssl", "export", "source"}
 # Python blocks, and the test that runs them.
@@ -41,6 +44,7 @@ ALTERNATIVE = re.compile(r"build/tlt train recipe\.toml 'reward")
 # Commands without which a page makes no sense here.
 BEFORE = {"docs/resume.md": ["tlt train recipe.toml"]}
 CLIENTS = ROOT / ".deps/clients"
+COMMAND_SECONDS = 900  # of a command that hangs; machines may be loaded
 
 
 def listed(command):
@@ -51,6 +55,18 @@ def listed(command):
 def is_server(command):
     words = command.words()
     return words[0] in ("tlt", "build/tlt") and words[1:2] == ["serve"]
+
+
+def run_whole(words, folder, env):
+    """Exit code and output. A command that hangs is ended with what it started."""
+    with subprocess.Popen(words, cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, start_new_session=True) as program:  # fmt: skip
+        try:
+            output = program.communicate(timeout=COMMAND_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGKILL)
+            output = program.communicate()[0] + f"\nno end after {COMMAND_SECONDS} s"
+    return program.returncode, output
 
 
 class Page:
@@ -81,20 +97,16 @@ class Page:
         script = "set -eo pipefail\n" + self.with_ports(command.text)
         if "curl " in script:
             script = script.replace("curl ", "curl -fsS ")
-        ended = subprocess.run(["bash", "-c", script], cwd=self.folder, env=self.world.environment(), text=True,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               timeout=300, check=False)  # fmt: skip
-        return "" if ended.returncode == 0 else f"exit code {ended.returncode}\n{ended.stdout[-1500:]}"
+        code, output = run_whole(["bash", "-c", script], self.folder, self.world.environment())
+        return "" if code == 0 else f"exit code {code}\n{output[-1500:]}"
 
     def run_python(self, block):
         env = self.world.environment(PYTHONPATH=str(CLIENTS), TINKER_BASE_URL=self.with_ports("http://127.0.0.1:8000"),
                                      TINKER_API_KEY="tml-anything", TINKER_TELEMETRY="0")  # fmt: skip
-        ended = subprocess.run([sys.executable, "-c", "\n".join(block.lines)], cwd=self.folder, env=env, text=True,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               timeout=300, check=False)  # fmt: skip
+        code, output = run_whole([sys.executable, "-c", "\n".join(block.lines)], self.folder, env)
         self.count += 1
-        if ended.returncode != 0:
-            self.faults.append(f"{block.place}: exit code {ended.returncode}\n{ended.stdout[-1500:]}")
+        if code != 0:
+            self.faults.append(f"{block.place}: exit code {code}\n{output[-1500:]}")
 
     def start_server(self, command):
         self.stop_server()
@@ -102,7 +114,7 @@ class Page:
         with log.open("w") as output:
             self.server = subprocess.Popen(["bash", "-c", "exec " + command.text], cwd=self.folder, stdout=output,
                                            stderr=subprocess.STDOUT, env=self.world.environment())  # fmt: skip
-        for _ in range(1200):
+        for _ in range(6000):
             found = re.search(r"http://[\d.]+:(\d+)\S* has ", log.read_text())
             if found:
                 self.port = int(found[1])

@@ -8,7 +8,7 @@ import sys
 STEP = {"data.train_batch_size": 2, "data.train_max_samples": 16, "data.max_response_length": 16,
         "data.val_max_samples": 2, "rollout.n": 2, "rollout.max_num_seqs": 4, "rollout.kv_memory_bytes": 1 << 25,
         "rollout.val_kwargs.n": 2, "speculative.train.batch_size": 2, "trainer.threads": 1}  # fmt: skip
-RECIPE_COMMANDS = ("train", "sft", "draft")
+RECIPE_COMMANDS = ("train", "sft", "dpo", "draft")
 SFT = {name: STEP[name] for name in STEP if name != "data.max_response_length"}
 EVAL = {name: STEP[name] for name in STEP if not name.startswith("speculative")}
 STEPS, STEPS_GIVEN = 1, 2
@@ -86,7 +86,7 @@ def shrink(words):
             words = set_flag(words, name, new)
     if words[0] in RECIPE_COMMANDS:
         given = any(word.startswith("trainer.total_training_steps=") for word in words)
-        caps = SFT if words[0] == "sft" else STEP
+        caps = SFT if words[0] in ("sft", "dpo") else STEP
         words = cap_options(words, {**caps, "trainer.total_training_steps": STEPS_GIVEN if given else STEPS})
     if words[0] == "simulate":
         words = shrink_simulation(words)

@@ -21,6 +21,8 @@ PROMPTS = [{"id": i, "prompt": f"{i},3,4:{i * 7}<think>", "solution": str(i * 7)
 QUESTIONS = [{"question": f"What is {i} + 1?", "problem": f"What is {i} + 1?", "answer": f"#### {i + 1}"} for i in range(4)]
 CHATS = [{"messages": [{"role": "user", "content": f"Say {i}"}, {"role": "assistant", "content": f"It is {i}."}]}
          for i in range(4)]  # fmt: skip
+PAIRS = [{"prompt": f"{i},3:{i * 3}<think>", "chosen": f"{i} * 3 = {i * 3}", "rejected": f"{i} + 3 = {i + 3}"}
+         for i in range(4, 8)]  # fmt: skip
 RECIPE = """[model]
 path = "Qwen2.5-0.5B-Instruct"
 [data]
@@ -114,7 +116,7 @@ class SmallWorld:
     def tlt(self, *words):
         ended = subprocess.run(["tlt", *words], cwd=self.folder / "fixture", env=self.environment(), text=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               timeout=300, check=False)  # fmt: skip
+                               timeout=900, check=False)  # fmt: skip
         assert ended.returncode == 0, f"the fixture's tlt {words}: exit code {ended.returncode}\n{ended.stdout}"
 
     def chat_model(self):
@@ -158,6 +160,7 @@ class SmallWorld:
             "evals/before": copy_of(lambda: self.evaluation("before", 0)),
             "evals/after": copy_of(lambda: self.evaluation("after", 1)),
             "prompts.jsonl": rows(PROMPTS), "problems.jsonl": rows(PROMPTS), "gsm8k.jsonl": rows(QUESTIONS), "math500.jsonl": rows(QUESTIONS),
+            "pairs.jsonl": rows(PAIRS), "held_out_pairs.jsonl": rows(PAIRS),
             "aime24.jsonl": rows(QUESTIONS), "chats.jsonl": rows(CHATS), "held_out.jsonl": rows(CHATS),
             "TRACE": lambda path: write_rows(path, [{"0": {"output_tokens": "{40: 0.5, 90: 0.5}"}}]),
             "ROWS.jsonl": rows([{"prompt": "2,3:6<think>", "response": "2*3=6</think>"}] * 4),

@@ -38,7 +38,7 @@ class VerifiersTest : public ::testing::Test {
   }
 
   const Scratch scratch_;
-  const tests::Variable variables_[3] = {{"PYTHONPATH", kDeps + "/clients:" + kPackages},
+  const tests::Variable variables_[3] = {{"PYTHONPATH", kPackages + ":" + kDeps + "/clients"},
                                          {"HF_HOME", scratch_ / "cache"},
                                          {"HF_HUB_OFFLINE", "1"}};
 };
@@ -69,6 +69,7 @@ TEST_F(VerifiersTest, TrainingRepeatsItsBits) {
       "environment.command=[\"python3\",\"" + tool + "\",\"" + kEnvironments + "\"]",
       "reward.functions=[\"auto\"]",
       "rollout.stop=[\"</think>\"]",
+      "environment.timeout_seconds=600",  // the import of the package counts
       "data.max_response_length=160",
       "trainer.threads=1"};
   for (const int workers : {1, 2}) {

@@ -99,6 +99,17 @@ TEST_F(DpoTest, DamagedReferenceIsComputedAgain) {
   tests::expect_same_sft(run(), scratch_ / "whole", 2);
 }
 
+// Before its first step the folder of a run may be taken over by one of another model.
+TEST_F(DpoTest, ReferenceOfOtherWeightsIsComputedAgain) {
+  expect_success(words(scratch_ / "whole", 1));
+  expect_success(words(scratch_ / "other", 1, 1, {"model.random_seed=1"}));
+  fs::create_directories(run());
+  fs::copy_file(scratch_ / "other" / "reference_logprobs", run() / "reference_logprobs");
+  expect_success(words(run(), 1));
+  EXPECT_THAT(output(), HasSubstr("reference_logprobs is not used, and computed again: "));
+  tests::expect_same_sft(run(), scratch_ / "whole", 1);
+}
+
 TEST_F(DpoTest, StopBeforeTheFirstStepKeepsTheReference) {
   const Words many = {"data.train_files=[\"countdown:seed=1,size=100000\"]"};
   tests::Program program(words(run(), 25000, 2, many), log());
