@@ -182,11 +182,17 @@ TEST(DraftBufferTest, SequenceOfferedAgainIsANewOne) {
   }
 }
 
-TEST(DraftBufferTest, GapBetweenPiecesThrows) {
+// A resumed response whose tokens in between were not computed here.
+TEST(DraftBufferTest, AGapEndsASequence) {
   DraftBuffer buffer({.seed = 3});
   buffer.begin_step();
-  offer_sequence(buffer, 0, 10);
-  EXPECT_THROW(offer(buffer, 0, 0, 16, 1), Error);
+  for (const uint32_t prompt : {0, 1}) offer_sequence(buffer, prompt, 20);  // 0 is held out
+  offer(buffer, 1, 0, 26, 1);
+  offer(buffer, 1, 0, 27, 1);
+  const auto samples = buffer.draw(/*tokens=*/100, /*window=*/100);
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0].tokens.size(), 25u);
+  expect_rows_belong_to_tokens(samples[0]);
 }
 
 TEST(DraftBufferTest, SavedBuffersOfTwoWorkersAreMerged) {

@@ -247,16 +247,19 @@ TEST(IdleTrainerTest, ErrorTurnsTrainingOffOnItsWorkerOnly) {
 TEST(IdleTrainerTest, ErrorInCollectingTurnsTrainingOff) {
   Site site;
   const int64_t sequences = site.trainer->buffer().sequences();
-  const auto offer = [&](int32_t position) {
-    site.trainer->on_hidden_states(/*prompt_id=*/0, /*sample=*/0, position,
-                                   at::zeros({1, Site::config().hidden}, at::kBFloat16),
-                                   std::vector{1});
+  const auto offer = [&](uint32_t sample, int32_t position, int64_t width) {
+    site.trainer->on_hidden_states(/*prompt_id=*/1000, sample, position,
+                                   at::zeros({1, width}, at::kBFloat16), std::vector{1});
   };
+  constexpr uint32_t kPrompt = rollout::HiddenStateObserver::kPrompt;
+  const int64_t width = Site::config().hidden;
   ASSERT_TRUE(site.trainer->try_slice());
-  offer(/*position=*/500);  // a gap
+  offer(kPrompt, /*position=*/0, width);
+  offer(kPrompt, /*position=*/1, width + 1);
   EXPECT_TRUE(site.trainer->is_off());
   EXPECT_FALSE(site.trainer->try_slice());
-  offer(/*position=*/900);
+  offer(kPrompt, /*position=*/0, width);
+  offer(/*sample=*/0, /*position=*/1, width);
   EXPECT_EQ(site.trainer->buffer().sequences(), sequences);
 }
 

@@ -29,7 +29,7 @@ TEST(OptionsTest, NamesOfVerlSuggestTheOptionOfTlt) {  // B12
       {"rollout.gpu_memory_utilization", "give bytes: rollout.kv_memory_bytes"},
       {"trainer.n_gpus_per_node", "give the number of workers: --workers"},
       {"rollout.do_sample", "greedy decoding is rollout.temperature=0"},
-      {"critic.optim.lr", "there is no critic"}};
+      {"critic.ppo_epochs", "the critic is trained with the actor's options"}};
   for (const auto& [typed, answer] : names) expect_refusal(train_with(typed), HasSubstr(answer));
   const std::string recipe = scratch_file("verl.toml", "[actor]\ngrad_clip = 1.0\n");
   expect_refusal(run_program({"train", recipe}),
