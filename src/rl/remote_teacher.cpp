@@ -136,7 +136,7 @@ class RemoteTeacher::Batch {
 
  private:
   void work() {
-    for (size_t next; (next = next_++) < mine_.size() && !stops_;) {
+    for (size_t next = 0; (next = next_++) < mine_.size() && !stops_;) {
       try {
         logprobs_[mine_[next]] = score(samples_[mine_[next]]);
         ++done_;

@@ -68,8 +68,7 @@ struct SimulateOptions {
         "Share of the memory for weights and KV cache.");
     add(ppo_max_token_len_per_gpu, "ppo_max_token_len_per_gpu", "Tokens of a pack in the update.");
     add(ways, "ways",
-        "Ways to compare: plain, tlt-base, static, tlt-published, tlt, tlt-early; each also with "
-        "+partial or +one-step-off.");
+        "Ways to compare (tlt simulate --list), each also with +partial or +one-step-off.");
     add(draft_acceptance, "draft_acceptance",
         "Acceptance rate of the draft model's first choice before the first step; 0: random "
         "weights.");

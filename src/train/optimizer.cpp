@@ -101,12 +101,12 @@ Optimizer::Optimizer(const std::vector<model::Parameter>& parameters, const Devi
 }
 
 std::span<const Optimizer::Kind> Optimizer::kinds(size_t parameter) const {
-  static const Kind kAdamW[] = {{"master.", &State::master},
-                                {"first_moment.", &State::average},
-                                {"second_moment.", &State::square}};
-  static const Kind kMuon[] = {{"master.", &State::master}, {"momentum.", &State::average}};
-  if (states_[parameter].is_muon) return kMuon;
-  return kAdamW;
+  static const Kind adamw[] = {{"master.", &State::master},
+                               {"first_moment.", &State::average},
+                               {"second_moment.", &State::square}};
+  static const Kind muon[] = {{"master.", &State::master}, {"momentum.", &State::average}};
+  if (states_[parameter].is_muon) return muon;
+  return adamw;
 }
 
 void Optimizer::set_options(const OptimOptions& options) {
