@@ -166,6 +166,7 @@ std::vector<double> reference_advantages(const run::AlgorithmOptions& options, c
     double advantage = from_mean;
     if (estimator == "grpo" && options.norm_adv_by_std_in_grpo) advantage /= deviation + 1e-6;
     if (estimator == "rloo" && n > 1) advantage *= count / (count - 1);
+    if (estimator == "max_rl" && n > 1) advantage = mean > 0 ? from_mean / mean : 0;
     if (estimator == "opo" && n > 1) advantage = step.scores[i] - weighted / tokens;
     if (estimator == "gpg")
       advantage *= static_cast<double>(step.scores.size()) / std::max(paid, 1.0);
@@ -273,8 +274,8 @@ TEST(AdvantagesTest, RandomStepsMatchTheReference) {
                                             : 3 * random.normal());
       lengths.push_back(1 + random.below(9));
     }
-    for (const char* estimator :
-         {"grpo", "grpo without norm", "rloo", "opo", "gpg", "reinforce_plus_plus_baseline"}) {
+    for (const char* estimator : {"grpo", "grpo without norm", "rloo", "max_rl", "opo", "gpg",
+                                  "reinforce_plus_plus_baseline"}) {
       run::AlgorithmOptions options =
           with(std::string(estimator).substr(0, 4) == "grpo" ? "grpo" : estimator);
       options.norm_adv_by_std_in_grpo = std::string(estimator) == "grpo";
