@@ -93,15 +93,18 @@ CountdownSource CountdownSource::parse(std::string_view name, bool is_held_out, 
 }
 
 CountdownProblem CountdownSource::problem(int64_t index) const {
-  RandomStream random(seed, {.prompt = static_cast<uint32_t>(index), .sample = kProblemPurpose});
+  RandomStream random = stream(index, /*attempt=*/0, kProblemPurpose);
   return make_problem(random, problems);
+}
+
+RandomStream CountdownSource::stream(int64_t index, uint32_t attempt, uint32_t purpose) const {
+  return {static_cast<uint64_t>(seed),
+          {.step = attempt, .prompt = static_cast<uint32_t>(index), .sample = purpose}};
 }
 
 CountdownSource::Demonstration CountdownSource::demonstration(int64_t index,
                                                               uint32_t attempt) const {
-  RandomStream random(
-      seed,
-      {.step = attempt, .prompt = static_cast<uint32_t>(index), .sample = kDemonstrationPurpose});
+  RandomStream random = stream(index, attempt, kDemonstrationPurpose);
   Demonstration made;
   made.problem = make_problem(random, problems);
   made.response = demonstrate(random, made.problem, demonstrator);
@@ -110,9 +113,7 @@ CountdownSource::Demonstration CountdownSource::demonstration(int64_t index,
 
 std::optional<CountdownSource::Preference> CountdownSource::try_preference(int64_t index,
                                                                            uint32_t attempt) const {
-  RandomStream random(
-      seed,
-      {.step = attempt, .prompt = static_cast<uint32_t>(index), .sample = kPreferencePurpose});
+  RandomStream random = stream(index, attempt, kPreferencePurpose);
   Preference made;
   made.problem = make_problem(random, problems);
   for (int i = 0; i < kDemonstrationsPerPair; ++i) {

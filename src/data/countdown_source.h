@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/random.h"
 #include "data/countdown.h"
 
 namespace tlt::data {
@@ -50,6 +51,9 @@ struct CountdownSource {
 
   // The same for a pair. nullopt: the demonstrations of this attempt are all right, or all wrong.
   std::optional<Preference> try_preference(int64_t index, uint32_t attempt) const;
+
+ private:
+  RandomStream stream(int64_t index, uint32_t attempt, uint32_t purpose) const;
 };
 
 }  // namespace tlt::data

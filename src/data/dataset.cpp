@@ -11,6 +11,7 @@
 #include "data/countdown_source.h"
 #include "data/prompt_renderer.h"
 #include "data/row_fields.h"
+#include "data/row_numbers.h"
 #include "data/row_store.h"
 #include "data/rows.h"
 
@@ -112,25 +113,22 @@ class DatasetLoader {
                 const RequiredFields& required, const RowCheck& check)
       : options_(options),
         tokenizer_(tokenizer),
-        split_(split),
         required_(required),
         check_(check),
         renderer_(options, tokenizer),
-        max_rows_(options.files_of(split).max_rows) {}
+        numbers_(options, split) {}
 
   std::shared_ptr<const Source<Prompt>> read(const std::string& file) {
     if (CountdownSource::is_named_by(file)) {
-      auto source = CountdownSource::parse(file, split_ == Split::kValidation,
-                                           CountdownSource::Use::kProblems);
-      source.size = std::min(source.size, max_rows_ - rows_);
-      auto problems = std::make_shared<MadeProblems>(file, source, tokenizer_, options_,
-                                                     std::exchange(rows_, rows_ + source.size));
+      const auto rows = numbers_.generated(file, CountdownSource::Use::kProblems);
+      auto problems =
+          std::make_shared<MadeProblems>(file, rows.source, tokenizer_, options_, rows.first_row);
       if (problems->size() > 0) check(problems->item(0), file);
       return problems;
     }
     RowStore prompts;
     const std::unique_ptr<RowReader> rows = open_rows(file);
-    for (Json row; rows_ < max_rows_ && rows->try_next(row);)
+    for (Json row; !numbers_.is_full() && rows->try_next(row);)
       add(row, file, rows->place(), prompts);
     return std::make_shared<FilePrompts>(file, std::move(prompts));
   }
@@ -142,7 +140,7 @@ class DatasetLoader {
   void add(const Json& row, const std::string& file, const std::string& place, RowStore& prompts) {
     check_prompt_type(row, options_, place);
     leaves_out_template_ = leaves_out_template_ || renderer_.leaves_out_template(row);
-    Prompt prompt{.id = static_cast<uint32_t>(rows_++),
+    Prompt prompt{.id = static_cast<uint32_t>(numbers_.next()),
                   .tokens = {},
                   .text = renderer_.text(row, place),
                   .data_source = {},
@@ -174,12 +172,10 @@ class DatasetLoader {
 
   const DataOptions& options_;
   const tokenizer::Tokenizer& tokenizer_;
-  const Split split_;
   const RequiredFields& required_;
   const RowCheck& check_;
   const PromptRenderer renderer_;
-  const int64_t max_rows_;
-  int64_t rows_ = 0;
+  RowNumbers numbers_;
   int64_t left_out_ = 0;
   bool leaves_out_template_ = false;
 };

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "data/countdown_source.h"
 #include "data/row_fields.h"
+#include "data/row_numbers.h"
 #include "data/rows.h"
 
 namespace tlt::data {
@@ -60,60 +61,46 @@ Json separate_prompt(const Json& row, const DataOptions& options, const std::str
   return list_of(row, conversation_field(row), place);
 }
 
-class MadePairs final : public Source<PreferencePair> {
- public:
-  MadePairs(CountdownSource source, std::shared_ptr<const PairMaker> maker, int64_t first_row)
-      : source_(source), maker_(std::move(maker)), first_row_(first_row) {}
-
-  int64_t size() const override { return source_.size; }
-
-  PreferencePair item(int64_t index) const override {
-    const ExampleMaker& examples = maker_->examples();
-    for (uint32_t attempt = 0; attempt < kMaxProblems; ++attempt) {
-      const auto made = source_.try_preference(index, attempt);
-      if (!made) continue;
-      const auto chosen = examples.response_tokens(made->chosen),
-                 rejected = examples.response_tokens(made->rejected);
-      const auto prompt = examples.renderer().try_tokens(made->problem.prompt(), "countdown");
-      if (prompt && fits(chosen) && fits(rejected))
-        return {.chosen = examples.join(*prompt, chosen, first_row_ + index),
-                .rejected = examples.join(*prompt, rejected, first_row_ + index)};
-    }
-    throw InputError(
-        "none of " + std::to_string(kMaxProblems) +
-        " countdown problems gave a pair of a right and a wrong response of up to " +
-        std::to_string(examples.max_response_length()) +
-        " tokens; raise data.max_response_length, or lower patience= (with 1 none is wrong)");
+// The pair of a generated problem, for row `number`.
+PreferencePair generated_pair(const CountdownSource& source, const ExampleMaker& examples,
+                              int64_t index, int64_t number) {
+  const auto fits = [&](const std::vector<int32_t>& response) {
+    return std::ssize(response) <= examples.max_response_length();
+  };
+  for (uint32_t attempt = 0; attempt < kMaxProblems; ++attempt) {
+    const auto made = source.try_preference(index, attempt);
+    if (!made) continue;
+    const auto chosen = examples.response_tokens(made->chosen),
+               rejected = examples.response_tokens(made->rejected);
+    const auto prompt = examples.renderer().try_tokens(made->problem.prompt(), "countdown");
+    if (prompt && fits(chosen) && fits(rejected))
+      return {.chosen = examples.join(*prompt, chosen, number),
+              .rejected = examples.join(*prompt, rejected, number)};
   }
-
- private:
-  bool fits(const std::vector<int32_t>& response) const {
-    return std::ssize(response) <= maker_->examples().max_response_length();
-  }
-
-  const CountdownSource source_;
-  const std::shared_ptr<const PairMaker> maker_;
-  const int64_t first_row_;
-};
+  throw InputError("none of " + std::to_string(kMaxProblems) +
+                   " countdown problems gave a pair of a right and a wrong response of up to " +
+                   std::to_string(examples.max_response_length()) +
+                   " tokens; raise data.max_response_length, or lower patience= (with 1 none is "
+                   "wrong)");
+}
 
 // Reads the files in order and counts rows.
 class PreferenceLoader {
  public:
   PreferenceLoader(const DataOptions& options, const tokenizer::Tokenizer& tokenizer, Split split)
-      : split_(split),
-        maker_(std::make_shared<PairMaker>(options, tokenizer)),
-        max_rows_(options.files_of(split).max_rows) {}
+      : maker_(std::make_shared<PairMaker>(options, tokenizer)), numbers_(options, split) {}
 
   std::shared_ptr<const Source<PreferencePair>> read(const std::string& file) {
     if (CountdownSource::is_named_by(file)) {
-      auto source = CountdownSource::parse(file, split_ == Split::kValidation,
-                                           CountdownSource::Use::kDemonstrations);
-      source.size = std::min(source.size, max_rows_ - rows_);
-      return std::make_shared<MadePairs>(source, maker_, std::exchange(rows_, rows_ + source.size));
+      const auto rows = numbers_.generated(file, CountdownSource::Use::kDemonstrations);
+      return std::make_shared<GeneratedItems<PreferencePair>>(
+          rows.source.size, [rows, maker = maker_](int64_t index) {
+            return generated_pair(rows.source, maker->examples(), index, rows.first_row + index);
+          });
     }
     std::vector<PreferencePair> pairs;
     for_each_row(file, [&](const Json& row, const std::string& place) {
-      if (rows_ < max_rows_) add(row, rows_++, place, pairs);
+      if (!numbers_.is_full()) add(row, numbers_.next(), place, pairs);
     });
     return std::make_shared<LoadedItems<PreferencePair>>(std::move(pairs));
   }
@@ -132,10 +119,8 @@ class PreferenceLoader {
     }
   }
 
-  const Split split_;
   const std::shared_ptr<const PairMaker> maker_;
-  const int64_t max_rows_;
-  int64_t rows_ = 0;
+  RowNumbers numbers_;
   int64_t left_out_ = 0, equal_pairs_ = 0;
 };
 

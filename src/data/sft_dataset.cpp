@@ -11,6 +11,7 @@
 #include "data/example_maker.h"
 #include "data/prompt_renderer.h"
 #include "data/row_fields.h"
+#include "data/row_numbers.h"
 #include "data/rows.h"
 
 namespace tlt::data {
@@ -20,53 +21,40 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint32_t kMaxAttempts = 1000;  // to make a demonstration that is short enough
 
-class MadeDemonstrations final : public Source<SftExample> {
- public:
-  MadeDemonstrations(CountdownSource source, std::shared_ptr<const ExampleMaker> maker,
-                     int64_t first_row)
-      : source_(source), maker_(std::move(maker)), first_row_(first_row) {}
-
-  int64_t size() const override { return source_.size; }
-
-  SftExample item(int64_t index) const override {
-    for (uint32_t attempt = 0; attempt < kMaxAttempts; ++attempt) {
-      const auto made = source_.demonstration(index, attempt);
-      const std::vector<int32_t> response = maker_->response_tokens(made.response);
-      auto prompt = maker_->renderer().try_tokens(made.problem.prompt(), "countdown");
-      if (prompt && std::ssize(response) <= maker_->max_response_length())
-        return maker_->join(std::move(*prompt), response, first_row_ + index);
-    }
-    throw InputError(
-        "none of " + std::to_string(kMaxAttempts) + " countdown demonstrations fits into " +
-        std::to_string(maker_->max_response_length()) + " tokens; raise data.max_response_length");
+// The example of a generated problem, for row `number`.
+SftExample generated_example(const CountdownSource& source, const ExampleMaker& maker,
+                             int64_t index, int64_t number) {
+  for (uint32_t attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    const auto made = source.demonstration(index, attempt);
+    const std::vector<int32_t> response = maker.response_tokens(made.response);
+    auto prompt = maker.renderer().try_tokens(made.problem.prompt(), "countdown");
+    if (prompt && std::ssize(response) <= maker.max_response_length())
+      return maker.join(std::move(*prompt), response, number);
   }
-
- private:
-  const CountdownSource source_;
-  const std::shared_ptr<const ExampleMaker> maker_;
-  const int64_t first_row_;
-};
+  throw InputError(
+      "none of " + std::to_string(kMaxAttempts) + " countdown demonstrations fits into " +
+      std::to_string(maker.max_response_length()) + " tokens; raise data.max_response_length");
+}
 
 // Reads the files in order and counts rows.
 class SftLoader {
  public:
   SftLoader(const DataOptions& options, const tokenizer::Tokenizer& tokenizer, Split split)
       : options_(options),
-        split_(split),
         maker_(std::make_shared<ExampleMaker>(options, tokenizer)),
-        max_rows_(options.files_of(split).max_rows) {}
+        numbers_(options, split) {}
 
   std::shared_ptr<const Source<SftExample>> read(const std::string& file) {
     if (CountdownSource::is_named_by(file)) {
-      auto source = CountdownSource::parse(file, split_ == Split::kValidation,
-                                           CountdownSource::Use::kDemonstrations);
-      source.size = std::min(source.size, max_rows_ - rows_);
-      return std::make_shared<MadeDemonstrations>(source, maker_,
-                                                  std::exchange(rows_, rows_ + source.size));
+      const auto rows = numbers_.generated(file, CountdownSource::Use::kDemonstrations);
+      return std::make_shared<GeneratedItems<SftExample>>(
+          rows.source.size, [rows, maker = maker_](int64_t index) {
+            return generated_example(rows.source, *maker, index, rows.first_row + index);
+          });
     }
     std::vector<SftExample> examples;
     for_each_row(file, [&](const Json& row, const std::string& place) {
-      if (rows_ < max_rows_) add(row, rows_++, place, examples);
+      if (!numbers_.is_full()) add(row, numbers_.next(), place, examples);
     });
     return std::make_shared<LoadedItems<SftExample>>(std::move(examples));
   }
@@ -103,10 +91,8 @@ class SftLoader {
   }
 
   const DataOptions& options_;
-  const Split split_;
   const std::shared_ptr<const ExampleMaker> maker_;
-  const int64_t max_rows_;
-  int64_t rows_ = 0;
+  RowNumbers numbers_;
   int64_t left_out_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -37,6 +38,20 @@ class LoadedItems final : public Source<Item> {
 
  private:
   const std::vector<Item> items_;
+};
+
+// Items that are made on request.
+template <class Item>
+class GeneratedItems final : public Source<Item> {
+ public:
+  using Make = std::function<Item(int64_t index)>;
+  GeneratedItems(int64_t size, Make make) : size_(size), make_(std::move(make)) {}
+  int64_t size() const override { return size_; }
+  Item item(int64_t index) const override { return make_(index); }
+
+ private:
+  const int64_t size_;
+  const Make make_;
 };
 
 template <class Item>

@@ -1,4 +1,4 @@
-// Environments of the package verifiers behind environment.command (tools/verifiers_env.py): the
+// Environments of the package verifiers as environment.command (tools/verifiers_env.py): the
 // rewards that arrive are those that the package computes itself, and a run repeats its bits.
 //
 // SPDX-License-Identifier: Apache-2.0

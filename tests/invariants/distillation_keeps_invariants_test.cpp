@@ -24,18 +24,16 @@ class DistillationKeepsInvariants : public ::testing::TestWithParam<std::string>
 
   // Its own first steps, with a large learning rate, make the teacher.
   void SetUp() override {
-    ASSERT_EQ(run("teacher", 1, {"actor.optim.lr=3e-3", "distillation.teacher="}), 0);
+    run("teacher", 1, {"actor.optim.lr=3e-3", "distillation.teacher="});
+    ASSERT_FALSE(HasFailure());
   }
-  int run(const std::string& name, int workers, const std::vector<std::string>& more) const {
+  void run(const std::string& name, int workers, const std::vector<std::string>& more) const {
     std::vector<std::string> all = {"actor.use_kl_loss=false", "trainer.threads=1",
                                     "model.dtype=float32", "distillation.loss_mode=" + GetParam(),
                                     "distillation.teacher=" + (scratch_ / "teacher").string() +
                                         "/" + tests::checkpoint_folder(kSteps) + "policy"};
     all.insert(all.end(), more.begin(), more.end());
-    const int code =
-        run_program(small_run(scratch_ / name, kSteps, workers, all), scratch_ / "log");
-    EXPECT_EQ(code, 0) << name << ": " << read_text(scratch_ / "log");
-    return code;
+    tests::expect_small_run(scratch_, name, kSteps, workers, all);
   }
   void expect_same(const std::string& name, const std::string& as) const {
     tests::expect_same_run(scratch_ / name, scratch_ / as, kSteps);

@@ -10,9 +10,7 @@ namespace tlt {
 namespace {
 
 using tests::read_text;
-using tests::run_program;
 using tests::Scratch;
-using tests::small_run;
 
 constexpr int kSteps = 2;
 
@@ -28,8 +26,7 @@ class EarlyGradientsNeverChangeWeights : public ::testing::TestWithParam<std::st
   void run(const std::string& name, int workers, std::vector<std::string> more) const {
     more.insert(more.end(), {"model.dtype=" + GetParam(), "trainer.threads=1",
                              "data.max_response_length=200", "speculative.train.gap_share=0"});
-    EXPECT_EQ(run_program(small_run(scratch_ / name, kSteps, workers, more), scratch_ / "log"), 0)
-        << read_text(scratch_ / "log");
+    tests::expect_small_run(scratch_, name, kSteps, workers, more);
     EXPECT_EQ(read_text(scratch_ / "log").find("computing them again"), std::string::npos)
         << "two workers have computed a group";
   }

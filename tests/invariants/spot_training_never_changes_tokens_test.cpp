@@ -16,9 +16,7 @@ namespace tlt {
 namespace {
 
 using tests::read_text;
-using tests::run_program;
 using tests::Scratch;
-using tests::small_run;
 
 const char* const kAsked = std::getenv("TLT_INVARIANT_STEPS");
 const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
@@ -53,9 +51,7 @@ class SpotTrainingNeverChangesTokens : public ::testing::TestWithParam<std::stri
                                     std::vector<std::string> more) const {
     more.insert(more.end(), kIdling.begin(), kIdling.end());
     more.push_back("model.dtype=" + GetParam());
-    EXPECT_EQ(run_program(small_run(scratch_ / name, kSpotSteps, workers, more), scratch_ / "log"),
-              0)
-        << read_text(scratch_ / "log");
+    tests::expect_small_run(scratch_, name, kSpotSteps, workers, more);
     const auto sums = sums_of(scratch_ / name);
     if (kAsked)
       std::cout << GetParam() << " " << name << ": " << kSpotSteps << " steps, "

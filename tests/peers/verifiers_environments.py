@@ -23,11 +23,11 @@ def single():
                             rubric=rubric)
 
 
-class Guess(vf.MultiTurnEnv):
+class NumberGame(vf.MultiTurnEnv):
     """A number between 1 and 9; ends when it is found, or after four turns."""
 
     async def setup_state(self, state):
-        state["guesses"] = []
+        state["answers"] = []
         return state
 
     @vf.stop
@@ -36,9 +36,9 @@ class Guess(vf.MultiTurnEnv):
         return state["answer"] in last.split()
 
     async def env_response(self, messages, state, **_):
-        state["guesses"].append(messages[-1]["content"])
+        state["answers"].append(messages[-1]["content"])
         size = "longer" if len(messages[-1]["content"]) % 2 else "shorter"
-        return [{"role": "user", "content": f"No. The right answer is {size}, in {len(state['guesses'])}."}]
+        return [{"role": "user", "content": f"No. The right answer is {size}, in {len(state['answers'])}."}]
 
 
 def several():
@@ -49,10 +49,10 @@ def several():
         return sum(len(m["content"]) % 7 for m in completion if m["role"] == "assistant") / 28
 
     def turns(state):
-        return len(state["guesses"])
+        return len(state["answers"])
 
     rows = [{"question": f"Which number do I think of? It is not {i % 9 + 1}.", "answer": str(i)} for i in range(1, 9)]
-    return Guess(dataset=Dataset.from_list(rows), max_turns=4, rubric=vf.Rubric([found, letters, turns], [1.0, 0.5, 0.0]))
+    return NumberGame(dataset=Dataset.from_list(rows), max_turns=4, rubric=vf.Rubric([found, letters, turns], [1.0, 0.5, 0.0]))
 
 
 def add(a: int, b: int) -> int:

@@ -33,6 +33,13 @@ inline std::vector<std::string> small_run(const std::filesystem::path& folder, i
   return arguments;
 }
 
+// Runs it in scratch/name, with a log in scratch/log, and expects that it succeeds.
+inline void expect_small_run(const Scratch& scratch, const std::string& name, int steps,
+                             int workers, const std::vector<std::string>& more = {}) {
+  EXPECT_EQ(run_program(small_run(scratch / name, steps, workers, more), scratch / "log"), 0)
+      << name << ": " << read_text(scratch / "log");
+}
+
 // `tlt sft` of the demo's demonstrations, made small, with a validation and a checkpoint in every
 // step.
 inline std::vector<std::string> small_sft(const std::filesystem::path& folder, int steps,
