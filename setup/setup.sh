@@ -223,7 +223,7 @@ check() {
 python_packages() {  # python_packages NAME FOLDER WHAT: the wheels of wheels-NAME.txt, into .deps/FOLDER
   local list=$here/wheels-$1.txt folder=$deps/$2 pins fresh=$deps/.$1
   pins=$(sha256sum <"$list")
-  [ "$(cat "$deps/.stamps/$1" 2>/dev/null)" = "$pins" ] && return
+  [ -d "$folder" ] && [ "$(cat "$deps/.stamps/$1" 2>/dev/null)" = "$pins" ] && return
   find_python || { say "no python3 with pip: $3 will be skipped"; return; }
   say "downloading the wheels of wheels-$1.txt"
   rm -rf "$fresh"

@@ -13,7 +13,7 @@ code=$?
 shopt -s nullglob
 reports=("$build"/tests/*.xml)
 [ ${#reports[@]} -gt 0 ] || exit $code
-# GoogleTest's reports, one element a line; the message of <skipped> is "file:line&#x0A;reason".
+# Reports of GoogleTest and tests/packages/support.py, one element a line; the message of <skipped> is "file:line&#x0A;reason".
 awk -v build="$build" '
   function attribute(key) { return match($0, " " key "=\"[^\"]*\"") ? substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 4) : "" }
   /<testsuites / { programs++; cases += attribute("tests"); disabled += attribute("disabled") }

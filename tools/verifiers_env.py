@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs an environment of the package `verifiers`, unchanged, as a program of environment.command.
 
-Needs the package with the classes Environment and Rubric: versions 0.1.8 to 0.2.1; tests have 0.1.8. Versions 0.3 and 0.4
-have another interface and are not supported.
+Needs the package with the classes Environment and Rubric: version 0.1.8, which tests have. Of the later ones only 0.2.1
+was tried, in part (docs/environments.md); 0.3 and 0.4 have another interface and are not supported.
 
   python3 tools/verifiers_env.py ENVIRONMENT --write-rows rows.jsonl     the rows, once
   build/tlt train RECIPE.toml data.train_files='["rows.jsonl"]' data.chat_template=model \\
@@ -42,7 +43,7 @@ def plain(value):
 
 
 def write_rows(environment, path):
-    tools = getattr(environment, "oai_tools", None) or []
+    tools = list(getattr(environment, "oai_tools", None) or [])
     for tool in getattr(environment, "tool_defs", None) or []:  # from 0.1.10 on
         tools.append({"type": "function",
                       "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}})

@@ -60,8 +60,8 @@ void check_dense(const simulate::ModelShape& model) {
                   " has experts or latent attention, which tlt does not run; give a dense model");
 }
 
-// A second model of the policy's shape, with its own trainer (rl/critic.h). An LM head of its own is
-// kept, but not trained.
+// A second model of the policy's shape, with its own trainer (rl/critic.h). An LM head of its own
+// is kept, but not trained.
 void add_critic(const simulate::ModelShape& model, const PlanOptions& options, MemoryPlan& plan) {
   const double parameters = model.parameters();
   const double trained = parameters - (model.tied ? 0 : model.draft_head_parameters()) +

@@ -58,7 +58,7 @@ void print_roles(const Json& row, const data::DataOptions& options) {
 }
 
 data::DataOptions without_limits(data::DataOptions options) {
-  options.max_prompt_length = options.max_response_length = INT64_MAX / 2;
+  options.max_prompt_length = options.max_response_length = INT64_MAX / 2;  // they are added
   options.filter_overlong_prompts = false;
   return options;
 }

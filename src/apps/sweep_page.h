@@ -10,8 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "simulate/comparison.h"
-
 namespace tlt::apps {
 
 struct SweepPoint {

@@ -60,8 +60,11 @@ std::shared_ptr<HiddenSequence> HiddenCollector::add(uint32_t prompt_id, uint32_
   // A resumed response: its last page is offered again. Tokens are missing if the engine had them
   // from another sequence.
   const int64_t known = sequence->tokens() - position;
-  if (known < 0) sequence.reset();
-  if (known < 0 || known >= std::ssize(tokens)) return nullptr;
+  if (known < 0) {
+    sequence.reset();
+    return nullptr;
+  }
+  if (known >= std::ssize(tokens)) return nullptr;
   sequence->response.append(hidden.narrow(0, known, hidden.size(0) - known),
                             tokens.subspan(static_cast<size_t>(known)));
   return is_new ? sequence : nullptr;

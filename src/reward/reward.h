@@ -43,8 +43,8 @@ struct CodeOptions {
   // Not an option: CPU time of one test; 0: four tenths of reward.timeout_seconds, so that one that
   // hangs leaves time for others.
   double test_seconds = 0;
-  // Not an option: address space of each process. Contest problems allow 256 MB; the interpreter and
-  // its libraries take the rest.
+  // Not an option: address space of each process. Contest problems allow 256 MB; the interpreter
+  // and its libraries take the rest.
   int64_t memory_megabytes = 512;
 };
 

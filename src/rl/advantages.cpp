@@ -168,10 +168,14 @@ void whiten(std::span<const train::TrainSample> samples, TokenValues& values) {
     for (double& value : tokens) value = (value - mean) * scale;
 }
 
-train::KlEstimate teacher_estimate(const train::DistillationOptions& options,
-                                   const train::TrainSample& sample, size_t token) {
-  return train::estimate_kl(train::parse_kl_type(options.loss_mode, "distillation.loss_mode"),
-                            sample.rollout_logprobs[token], sample.reference_logprobs[token]);
+// REQUIRES: options.is_estimate().
+train::KlType teacher_kl_type(const train::DistillationOptions& options) {
+  return train::parse_kl_type(options.loss_mode, "distillation.loss_mode");
+}
+
+train::KlEstimate teacher_estimate(train::KlType type, const train::TrainSample& sample,
+                                   size_t token) {
+  return train::estimate_kl(type, sample.rollout_logprobs[token], sample.reference_logprobs[token]);
 }
 
 }  // namespace
@@ -227,22 +231,24 @@ void add_teacher(const train::DistillationOptions& options, std::span<train::Tra
     TLT_CHECK(
         sample.rollout_logprobs.size() == tokens && sample.reference_logprobs.size() == tokens,
         "sample ", sample.id, " has no teacher logprobs");
+    const train::KlType type = teacher_kl_type(options);
     for (size_t t = 0; t < tokens; ++t) {
-      const train::KlEstimate estimate = teacher_estimate(options, sample, t);
+      const train::KlEstimate estimate = teacher_estimate(type, sample, t);
       sample.advantages[t] = static_cast<float>(
           sample.advantages[t] -
-          options.coef * (options.loss_mode == "k3" ? estimate.slope : estimate.value));
+          options.coef * (type == train::KlType::kK3 ? estimate.slope : estimate.value));
     }
   }
 }
 
 double mean_teacher_kl(const train::DistillationOptions& options,
                        std::span<const train::TrainSample> samples) {
+  const train::KlType type = teacher_kl_type(options);
   double sum = 0, tokens = 0;
   for (const train::TrainSample& sample : samples)
     for (size_t t = 0; t < sample.reference_logprobs.size(); ++t) {
       if (sample.weight(static_cast<int64_t>(t)) == 0) continue;  // not sampled
-      sum += teacher_estimate(options, sample, t).value;
+      sum += teacher_estimate(type, sample, t).value;
       ++tokens;
     }
   return tokens > 0 ? sum / tokens : 0;

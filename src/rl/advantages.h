@@ -25,9 +25,9 @@
 //   gae                          whitened: A_t = delta_t + gamma lam A_t+1,
 //                                delta_t = reward_t + gamma V_t+1 - V_t               (GAE, eq. 16)
 //                                V: the critic's values, 0 after the last token; the critic learns
-//                                from the returns A_t + V_t, with A_t before the whitening
-//
-// Tokens of weight 0, which were not sampled, are passed over: t + 1 is the next sampled token.
+//                                from the returns A_t + V_t, with A_t before the whitening. Tokens
+//                                of weight 0, which were not sampled, are passed over: t + 1 is the
+//                                next sampled token
 //
 // Whitened: the mean over all tokens of the step is subtracted and the result divided by their
 // standard deviation. A group of one sample has mean 0 and deviation 1.
@@ -68,7 +68,7 @@ std::vector<double> add_advantages(const run::AlgorithmOptions& options,
 // REQUIRES: with k1 and k3 every sample's reference logprobs are the teacher's.
 void add_teacher(const train::DistillationOptions& options, std::span<train::TrainSample> samples);
 
-// The mean over all tokens of the estimate of k1 or k3, of KL(student || teacher).
+// The mean over all sampled tokens of the estimate (k1 or k3) of KL(student || teacher).
 double mean_teacher_kl(const train::DistillationOptions& options,
                        std::span<const train::TrainSample> samples);
 

@@ -41,7 +41,8 @@ std::string EarlyGradients::obstacle(const run::RunOptions& options) {
   if (options.distillation.is_remote()) return "distillation.teacher (a server)";
   if (!options.actor.early_gradients) return "actor.early_gradients=false";
   if (options.algorithm.filter_groups.enable) return "algorithm.filter_groups.enable";
-  if (estimator == "gpg" || estimator == "gae" || estimator.starts_with("reinforce_plus_plus"))
+  if (estimator == "gpg" || options.algorithm.has_critic() ||
+      estimator.starts_with("reinforce_plus_plus"))
     return "algorithm.adv_estimator=" + estimator;
   if (options.actor.loss.policy_loss.uses_covariance())
     return "actor.policy_loss.loss_mode=" + options.actor.loss.policy_loss.loss_mode;

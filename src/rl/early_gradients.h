@@ -52,8 +52,8 @@ class EarlyGradients {
   std::vector<std::vector<float>> reference_of(std::span<const train::TrainSample> samples) const;
   // Whether gradients of this prompt of the step may be computed early.
   bool takes(uint32_t prompt) const { return prompt < prompts_; }
-  // All responses to such a prompt, scored, in order; with ReMax the last is the greedy one. REQUIRES: !has_work(); no other worker computes
-  // this group.
+  // All responses to such a prompt, scored, in order; with ReMax the last is the greedy one.
+  // REQUIRES: !has_work(); no other worker computes this group.
   void begin(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts);
   bool has_work() const { return group_.has_value(); }
   // Whether the next part is the reference logprobs of a group.

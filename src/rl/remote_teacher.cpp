@@ -29,14 +29,14 @@ using reward::quoted_answer;
 
 constexpr const char* kKeyVariable = "TLT_TEACHER_API_KEY";
 constexpr const char* kOption = "distillation.teacher";
-// Of an answer: its head and text, and what servers write for one token.
+// Largest answer: its head and text, and what servers write for each token.
 constexpr int64_t kAnswerHeadBytes = 1 << 16, kAnswerTokenBytes = 1 << 10;
 constexpr double kStartSeconds = 60;  // for each answer at the start
 constexpr double kQuietSeconds = 10;  // without any answer, before a warning
 constexpr auto kLookAgain = std::chrono::milliseconds(50);
 constexpr double kMostLogprob = 1e-3;  // above 0 by rounding
 
-// The list of the answer, with one entry for each token. Throws Error: there is none.
+// The answer's list, with one entry for each token. Throws Error if there is none.
 Json prompt_logprobs_of(const std::string& body, size_t tokens) {
   Json answer = parse_limited_json(body);
   const Json::json_pointer place("/choices/0/prompt_logprobs");
@@ -50,7 +50,7 @@ Json prompt_logprobs_of(const std::string& body, size_t tokens) {
   return list;
 }
 
-// What the list has of a token. Throws Error: nothing.
+// The list's entry for a token. Throws Error if there is none.
 const Json& entry_of(const Json& list, size_t position, int32_t token) {
   const Json& entries = list[position];
   const std::string id = std::to_string(token);
@@ -64,7 +64,8 @@ float logprob_of(const Json& list, size_t position, int32_t token) {
   const Json& entry = entry_of(list, position, token);
   const Json value = entry.value("logprob", Json());
   const double logprob = value.is_number() ? value.get<double>() : std::nan("");
-  // A float has room for it: the student's update is checked for what is not finite.
+  // Also refuses NaN and what is not finite as a float, which the update would report as a fault of
+  // the student's.
   if (!(logprob <= kMostLogprob && logprob >= std::numeric_limits<float>::lowest()))
     throw Error(
         fmt::format("the teacher's server answered the logprob {} for token {} at position "

@@ -1,4 +1,4 @@
-// RemoteTeacher: the logprobs of responses under a teacher that a server has: vLLM, `tlt serve`, or
+// RemoteTeacher: the logprobs of responses under a teacher that a server runs: vLLM, `tlt serve`, or
 // another with OpenAI's API and prompt_logprobs. The tokens of one response are one request,
 //   POST URL/completions {"model", "prompt": [ids], "max_tokens": 1, "prompt_logprobs": 0, …}
 // and the answer has the logprob of each of them:

@@ -47,7 +47,7 @@ std::optional<GroupFilter> make_filter(const run::RunOptions& options) {
 std::unique_ptr<RemoteTeacher> make_remote_teacher(const run::RunOptions& options,
                                                    const run::RunContext& context) {
   if (!options.distillation.is_remote()) return nullptr;
-  // Before the others' patience with this worker ends.
+  // Less than the time after which the other workers give up waiting for this one.
   constexpr double kShare = 0.5;
   auto teacher = std::make_unique<RemoteTeacher>(options.distillation.teacher,
                                                  kShare * options.trainer.timeout_seconds);

@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "run/run_identity.h"
+#include "train/trained_parameters.h"
 
 namespace tlt::rl {
 namespace {
@@ -192,7 +193,7 @@ std::string UnfinishedStep::hash_of_state() const {
   const run::RunIdentity identity = run::identify("train", options_);
   hash.update(identity.model + "\n" + identity.options);
   const std::vector<model::Parameter>& all =
-      context_.adapter ? context_.adapter->parameters() : context_.model->parameters();
+      train::trained_parameters(*context_.model, context_.adapter.get());
   const size_t stride = std::max<size_t>(1, all.size() / kHashedParameters);
   for (size_t i = 0; i < all.size(); i += stride) {
     const model::Parameter::Part& part = all[i].parts.front();

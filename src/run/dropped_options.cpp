@@ -12,7 +12,7 @@ constexpr std::string_view kGenerateOnly =
     "the responses could not be trained on otherwise; tlt generate has --accept-threshold-single "
     "and --accept-threshold-acc";
 constexpr std::string_view kOnlyLr = "set speculative.train.optim.lr";
-// Of a strategy that was described by three options.
+// What took the place of the three options that described one strategy.
 constexpr std::string_view kFirstStrategy =
     "speculative.eagle.mab_configs: 8_4_48 has depth 8, width 4 and 48 tokens to verify";
 

@@ -85,7 +85,8 @@ class EngineLoop {
   // what the job throws.
   int64_t run_while_idle(std::function<bool()> job);
 
-  // In the trainer's packs, with its bits, while no sequence is unfinished, as above.
+  // Computes logprobs of prompts while no sequence is unfinished, as above, in the trainer's packs:
+  // they have the bits of training.
   ScoredPrompts score(const std::vector<std::vector<int32_t>>& prompts);
 
   // From now on submit() refuses, and run() returns when everything is finished. `cancels`: no client

@@ -18,7 +18,7 @@ constexpr int64_t kMaxTopLogprobs = 20;    // as in OpenAI's API
 constexpr int64_t kCompletionTokens = 16;  // of a response without max_tokens, as there
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
-// Of an answer, in which each choice has those of its prompt.
+// In one answer, in which each choice has those of its prompt.
 constexpr int64_t kMaxPromptLogprobs = int64_t{1} << 20;
 
 // A seed that every JSON reader keeps, so that the answer's can be given again.
@@ -27,7 +27,8 @@ uint64_t random_seed() {
   return (uint64_t{device()} << 21 ^ device()) & ((uint64_t{1} << 53) - 1);
 }
 
-// As in vLLM, 0 is the logprobs of the prompt's tokens, and n those of the n most probable ones too.
+// As in vLLM, 0 is the logprobs of the prompt's tokens, and n those of the n most probable ones,
+// too.
 bool wants_prompt_logprobs(RequestFields& fields) {
   const Json* const count = fields.find("prompt_logprobs");
   if (count == nullptr) return false;

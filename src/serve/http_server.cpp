@@ -322,7 +322,8 @@ void HttpServer::run(const std::function<bool()>& wants_stop) {
   listening.join();
   if (!is_accepting)
     throw Error(check_internal::concat("cannot listen on port ", port_,
-                                       " any more, as another program has it; start again"));
+                                       " any more: another program has it, or memory or file "
+                                       "descriptors are lacking; start again"));
 }
 
 }  // namespace tlt::serve

@@ -52,7 +52,7 @@ class HttpServer {
 
   // Answers requests until wants_stop() is true, and then the present ones; meanwhile further ones
   // get 503. wants_stop() is called several times per second. Error: accepting connections has
-  // failed, and another program has the port since.
+  // failed, and so has listening on the port again.
   void run(const std::function<bool()>& wants_stop);
 
  private:

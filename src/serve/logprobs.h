@@ -26,8 +26,8 @@ struct ScoredTokens {
 nlohmann::ordered_json chat_logprobs(const tokenizer::Tokenizer& tokenizer,
                                      const ScoredTokens& scored);
 
-// [null, {"<id>": {"logprob", "decoded_token"}}, …]: vLLM's prompt_logprobs. `logprobs`: of all tokens
-// but the first.
+// [null, {"<id>": {"logprob", "decoded_token"}}, …]: vLLM's prompt_logprobs. `logprobs`: of all
+// tokens but the first.
 nlohmann::ordered_json prompt_logprobs(const tokenizer::Tokenizer& tokenizer,
                                        std::span<const int32_t> tokens,
                                        std::span<const float> logprobs);

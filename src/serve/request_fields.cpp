@@ -24,14 +24,6 @@ RequestFields::RequestFields(std::string_view body) : object_(parse_limited_json
         "the body is not a JSON object, or it is nested or divided too much; give one JSON object");
 }
 
-RequestFields RequestFields::of(const Json* object) {
-  RequestFields fields;
-  if (object == nullptr) return fields;
-  if (!object->is_object()) throw bad_request(shown(*object) + " is not a JSON object");
-  fields.object_ = *object;
-  return fields;
-}
-
 const nlohmann::ordered_json* RequestFields::find(const std::string& name) {
   read_.insert(name);
   const auto found = object_.find(name);
@@ -95,6 +87,15 @@ std::vector<int64_t> RequestFields::integers(const std::string& name) {
     integers.push_back(item.get<int64_t>());
   }
   return integers;
+}
+
+RequestFields RequestFields::object(const std::string& name) {
+  RequestFields fields;
+  const Json* value = find(name);
+  if (value == nullptr) return fields;
+  if (!value->is_object()) throw wrong_type(name, *value, "an object");
+  fields.object_ = *value;
+  return fields;
 }
 
 void RequestFields::ignore(std::initializer_list<const char*> names) {

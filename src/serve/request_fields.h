@@ -30,8 +30,6 @@ class RequestFields {
 
   // ApiError: the text is not a JSON object, or exceeds a limit of base/json_limits.h.
   explicit RequestFields(std::string_view body);
-  // Of an object in a request; null: it has no fields. ApiError: it is not an object.
-  static RequestFields of(const Json* object);
 
   // The value, or null when it is absent or null.
   const Json* find(const std::string& name);
@@ -43,6 +41,8 @@ class RequestFields {
   // A string, or a list of strings.
   std::vector<std::string> texts(const std::string& name);
   std::vector<int64_t> integers(const std::string& name);
+  // The fields of an object in the request; none when it is absent.
+  RequestFields object(const std::string& name);
 
   // Accepts the field and ignores it: it says nothing about the tokens.
   void ignore(std::initializer_list<const char*> names);

@@ -45,6 +45,15 @@ TEST(RequestFieldsTest, ValuesHaveTypeAndRange) {
   EXPECT_NE(refusal([&] { fields.integers("l"); }), "");
 }
 
+TEST(RequestFieldsTest, ObjectsHaveFieldsOfTheirOwn) {
+  RequestFields fields(R"({"o": {"n": 3}, "n": 1})");
+  EXPECT_EQ(fields.object("o").integer("n", {}), 3);
+  EXPECT_EQ(fields.object("absent").integer("n", {.otherwise = 5}), 5);
+  EXPECT_EQ(refusal([&] { fields.object("o").refuse_others(); }),
+            "400 n: unknown field n; docs/serving.md has those of a request");
+  EXPECT_EQ(refusal([&] { fields.object("n"); }), "400 n: n is 1; give an object");
+}
+
 TEST(RequestFieldsTest, UnreadAndUnsupportedFieldsAreRefused) {
   RequestFields fields(R"({"a": 1, "user": "me", "penalty": 0.0, "bias": {"1": 2}, "none": null})");
   fields.ignore({"user"});

@@ -273,7 +273,6 @@ TEST(ServerTest, ErrorsHaveTheFieldsOfOpenAi) {
   EXPECT_EQ(server.client().Post(kCompletions, "{}", "text/plain")->status, 415);
 }
 
-// Almost valid requests: each gets an answer, no page is lost, and the server stays the same.
 TEST(ServerTest, PromptLogprobsHaveNoTopOnesAndAreNotStreamed) {
   RunningServer server;
   json request = full_request("4,6,8:", 5);
@@ -291,6 +290,7 @@ TEST(ServerTest, PromptLogprobsHaveNoTopOnesAndAreNotStreamed) {
       "prompt_logprobs");
 }
 
+// Almost valid requests: each gets an answer, no page is lost, and the server stays the same.
 TEST(ServerTest, MutatedBodiesAreAnsweredOrRefused) {
   RunningServer server([](ServerOptions& options) { options.loop.max_waiting = 8; });
   json request = full_request("4,6,8:", 3, 2);

@@ -186,8 +186,8 @@ double SimulatedEngine::tokens_of(size_t decoding) const {
              : 1;
 }
 
-// Until the first sequence ends or the KV cache is full. Without a choice to make, any number, unless
-// others may end the step.
+// Until the first sequence ends or the KV cache is full. Without a choice to make, any number,
+// unless others may end the step.
 int64_t SimulatedEngine::stride(bool has_prompt_rows) const {
   if (has_prompt_rows || (tuner_ && tuner_->is_exploration())) return 1;
   const int64_t most = std::min(setup_.options.stride, 1 + decisions_ / kExactDecisions);

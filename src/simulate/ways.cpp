@@ -63,10 +63,10 @@ const std::vector<Way>& ways() {
 
 const std::vector<WhatIf>& what_ifs() {
   static const std::vector<WhatIf> all = {
-      {"partial",
+      {"partial", &Way::is_partial,
        "a step begins over_sampling times its groups and ends when enough are complete; the others "
        "continue in the next one"},
-      {"one-step-off",
+      {"one-step-off", &Way::is_one_step_off,
        "rollout_workers only roll out, with the policy of the step before, while the others "
        "train"}};
   return all;
@@ -83,12 +83,9 @@ Way find_way(const std::string& name) {
     const size_t end = std::min(name.find('+', begin + 1), name.size());
     const std::string what = name.substr(begin + 1, end - begin - 1);
     begin = end;
-    if (what == "partial")
-      way.is_partial = true;
-    else if (what == "one-step-off")
-      way.is_one_step_off = true;
-    else
-      throw InputError(unknown_name("what-if", what, names_of(what_ifs())));
+    const auto added = std::ranges::find(what_ifs(), what, &WhatIf::name);
+    TLT_CHECK_INPUT(added != what_ifs().end(), unknown_name("what-if", what, names_of(what_ifs())));
+    way.*(added->flag) = true;
   }
   TLT_CHECK_INPUT(!way.early_gradients || !way.is_one_step_off, name,
                   ": workers that roll out one step off train nothing; give tlt+one-step-off");

@@ -39,6 +39,7 @@ const std::vector<Way>& ways();
 
 struct WhatIf {
   std::string name;
+  bool Way::*flag;
   std::string help;
 };
 const std::vector<WhatIf>& what_ifs();

@@ -32,7 +32,7 @@ namespace tlt::tinker {
 
 class JobRunner {
  public:
-  // max_waiting: polls that may wait long; when there are more, all wait shortly.
+  // max_waiting: polls that may wait long at the same time; further ones wait shortly.
   JobRunner(serve::EngineLoop& loop, const TrainedPolicy& policy, int64_t max_waiting);
 
   using Work = std::function<serve::Reply()>;  // engine thread; InputError blames the user

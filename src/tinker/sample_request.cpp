@@ -60,11 +60,7 @@ void read_stop(const RequestFields::Json* stop, const TokenLimits& limits,
                   "stop has an empty string");
 }
 
-void read_sampling(const RequestFields::Json* params, const TokenLimits& limits,
-                   SampleRequest& request) {
-  TLT_CHECK_INPUT(params != nullptr && params->is_object(),
-                  "sampling_params is missing; give an object");
-  RequestFields fields = RequestFields::of(params);
+void read_sampling(RequestFields fields, const TokenLimits& limits, SampleRequest& request) {
   rollout::SamplingOptions sampling;
   const int64_t room = limits.max_positions - std::ssize(request.group.tokens);
   sampling.max_new_tokens =
@@ -95,7 +91,9 @@ SampleRequest SampleRequest::read(std::string_view body, const TokenLimits& limi
   request.group.tokens = tokens_of(fields.find("prompt"), limits);
   request.group.samples =
       fields.integer("num_samples", {.otherwise = 1, .least = 1, .most = max_samples});
-  read_sampling(fields.find("sampling_params"), limits, request);
+  TLT_CHECK_INPUT(fields.find("sampling_params") != nullptr,
+                  "sampling_params is missing; give an object");
+  read_sampling(fields.object("sampling_params"), limits, request);
   request.wants_prompt_logprobs = fields.flag("prompt_logprobs", false);
   request.prompt_logprobs_last_n = fields.integer(
       "prompt_logprobs_last_n",

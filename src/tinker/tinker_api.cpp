@@ -12,6 +12,7 @@
 namespace tlt::tinker {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using serve::bad_request;
 using serve::HttpRequest;
 using serve::Reply;

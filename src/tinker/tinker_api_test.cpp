@@ -192,8 +192,7 @@ TEST(TinkerApiTest, RequestsWithoutASequenceIdRunOnceInTheOrderOfArrival) {
   }
   EXPECT_EQ(ids, expected);
   EXPECT_EQ(step(1)["request_id"], model + ":" + std::to_string(kThreads * kEach + 1));
-  const json last =
-      tinker.post("save_weights", {{"model_id", model}, {"path", "a"}, {"seq_id", 9999}});
+  tinker.post("save_weights", {{"model_id", model}, {"path", "a"}, {"seq_id", 9999}});
   EXPECT_EQ(step(1)["request_id"], model + ":10000") << "after one that waits for others, too";
 }
 

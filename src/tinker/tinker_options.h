@@ -15,7 +15,7 @@ namespace tlt::tinker {
 class JobRunner;
 class TrainedPolicy;
 
-// Of the numbers that a client counts its training and sampling clients with.
+// The largest number with which a client counts its training or sampling clients.
 constexpr int64_t kMaxClientNumber = 1 << 22;
 
 struct TinkerOptions {

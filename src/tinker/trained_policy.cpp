@@ -15,6 +15,7 @@
 #include "model/safetensors.h"
 #include "train/checkpoint.h"
 #include "train/lora_folder.h"
+#include "train/trained_parameters.h"
 #include "train/trainer.h"
 
 namespace tlt::tinker {
@@ -74,7 +75,7 @@ std::vector<float> TrainedPolicy::score(const train::TrainSample& sample) const 
 }
 
 const std::vector<model::Parameter>& TrainedPolicy::parameters() const {
-  return adapter_ ? adapter_->parameters() : policy_.parameters();
+  return train::trained_parameters(policy_, adapter_.get());
 }
 
 Weights TrainedPolicy::copy_values() const {

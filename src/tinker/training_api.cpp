@@ -31,7 +31,7 @@ std::string fault_of(const Read& read) {
 }
 
 train::OptimOptions optim_of(RequestFields& fields) {
-  RequestFields adam = RequestFields::of(fields.find("adam_params"));
+  RequestFields adam = fields.object("adam_params");
   fields.accept_only("optimizer_params", nullptr);
   train::OptimOptions optim;
   optim.lr = adam.number("learning_rate", 1e-4);
@@ -154,12 +154,12 @@ train::LoraConfig TrainingApi::adapter_of(Fields fields) const {
 Reply TrainingApi::create_model(Fields fields) {
   const std::string session = fields.text("session_id"), base = fields.text("base_model");
   const int64_t number = fields.integer("model_seq_id", {.least = 0, .most = kMaxClientNumber});
-  const Json* lora = fields.find("lora_config");
-  Adapter adapter;
-  if (lora != nullptr) adapter = adapter_of(Fields::of(lora));
+  Fields lora = fields.object("lora_config");
   const int64_t seed =
-      Fields::of(lora).integer("seed", {.otherwise = static_cast<int64_t>(parts_.options.seed)});
-  Fields::of(fields.find("optimizer_config")).accept_only("type", "adamw");
+      lora.integer("seed", {.otherwise = static_cast<int64_t>(parts_.options.seed)});
+  Adapter adapter;
+  if (fields.find("lora_config") != nullptr) adapter = adapter_of(std::move(lora));
+  fields.object("optimizer_config").accept_only("type", "adamw");
   fields.ignore({"user_metadata", "type"});
   fields.refuse_others();
   check_base_model(base, parts_.options.model_name);

@@ -4,7 +4,9 @@
 #include "base/check.h"
 
 namespace tlt::train {
+namespace {
 
+// The weight of all tokens of a sample; throws Error if its weights are not one per response token.
 double check_and_weigh(const TrainSample& sample) {
   const int64_t tokens = sample.response_size();
   TLT_CHECK(sample.response_begin >= 1 && tokens >= 0, "sample ", sample.id, ": response_begin ",
@@ -15,6 +17,8 @@ double check_and_weigh(const TrainSample& sample) {
   for (int64_t i = 0; i < tokens; ++i) total += sample.weight(i);
   return total;
 }
+
+}  // namespace
 
 Denominators::Denominators(std::span<const TrainSample> batch) {
   for (const TrainSample& sample : batch) {

@@ -17,10 +17,11 @@ struct Denominators {
   double tokens = 0;     // weight of all response tokens
   double sequences = 0;  // responses with a token that counts
 
-  // Of the whole mini-batch. Throws Error if a sample's weights are not one per response token, or
-  // no token counts.
+  // Sums over a whole mini-batch. Throws Error if a sample's weights are not one per response token,
+  // or no token counts.
   explicit Denominators(std::span<const TrainSample> batch);
-  // As well if a sample has no rollout logprobs and advantages, or no reference for the KL loss.
+  // The same; also throws Error if a sample has no rollout logprobs or advantages, or no reference
+  // logprobs for the KL loss.
   Denominators(const LossOptions& options, std::span<const TrainSample> batch);
   Denominators(double tokens, double sequences) : tokens(tokens), sequences(sequences) {}
 };
@@ -41,9 +42,5 @@ class Aggregation {
   double scale_factor_ = 1;  // of kScaledSum
   Denominators denominators_;
 };
-
-// The weight of all tokens of a sample; throws Error if its lists do not have one value per response
-// token.
-double check_and_weigh(const TrainSample& sample);
 
 }  // namespace tlt::train

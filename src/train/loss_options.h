@@ -74,7 +74,7 @@ struct DistillationOptions {
       "false: rewards are reported, but not trained on.");
   }
   bool is_on() const { return !teacher.empty(); }
-  // Of the tokens that were sampled: k1, k3.
+  // Estimated from the sampled tokens: k1, k3.
   bool is_estimate() const { return is_on() && !has_exact_mode(); }
   bool is_exact() const { return is_on() && has_exact_mode(); }
   bool is_forward() const { return loss_mode == "forward_kl"; }

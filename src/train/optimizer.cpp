@@ -36,7 +36,7 @@ void for_parts(const RowRange& range, int64_t row_size,
     body(range.first + done, std::min(step, range.rows - done));
 }
 
-// Of parameters that are orthogonalized: those are updated as a whole, by one worker.
+// Which parameters Muon trains. Each of their matrices is updated as a whole, by one worker.
 std::vector<bool> muon_parameters(const std::vector<model::Parameter>& parameters,
                                   const OptimOptions& options) {
   std::vector<bool> are;
@@ -218,7 +218,8 @@ void Optimizer::update_matrices(const model::Gradients& gradients, size_t parame
     at::Tensor momentum = state.average.narrow(0, part.first_row - own.first, part.rows),
                master = state.master.narrow(0, part.first_row - own.first, part.rows);
     at::Tensor ahead = at::empty_like(gradient);  // Nesterov's
-    const float *from = gradient.data_ptr<float>(), clip = step_.clip;
+    const float clip = step_.clip;
+    const float* from = gradient.data_ptr<float>();
     float *average = momentum.data_ptr<float>(), *to = ahead.data_ptr<float>();
     for_chunks(device_, gradient.numel(), [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

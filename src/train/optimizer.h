@@ -2,8 +2,8 @@
 // of the layers and AdamW for the rest, with float32 master weights: the model holds them rounded to
 // its compute type.
 //
-// Owns       master weights and both moments, float32 on the CPU (12 bytes per parameter; 8 of
-//            Muon's, which has one momentum); if the workers share the state, one part of it
+// Owns       master weights and both moments, float32 on the CPU (12 bytes per parameter; 8 for
+//            those of Muon, which has one momentum); if the workers share the state, one part of it
 //            (shards.h).
 // Borrows    the parameters, whose weights step() writes: a policy's or a draft model's; the
 //            workers' collectives, to share the state.

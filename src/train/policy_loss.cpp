@@ -370,11 +370,7 @@ std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
 
 SupervisedLoss::SupervisedLoss(std::span<const TrainSample> batch,
                                const DistillationOptions& distillation)
-    : distillation_(distillation) {
-  for (const TrainSample& sample : batch) total_weight_ += check_and_weigh(sample);
-  TLT_CHECK(total_weight_ > 0, "a mini-batch of ", batch.size(),
-            " samples without a token that counts");
-}
+    : distillation_(distillation), total_weight_(Denominators(batch).tokens) {}
 
 void SupervisedLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) {
   for (size_t i = 0; i < tokens.logprobs.size(); ++i) {

@@ -130,7 +130,7 @@ class SupervisedLoss final : public TokenLoss {
 
  private:
   const DistillationOptions distillation_;
-  double total_weight_ = 0;
+  const double total_weight_;
   double loss_ = 0;         // divided by total_weight_
   double probability_ = 0;  // mean, by the weights of the loss
   double teacher_kl_ = 0;   // the same

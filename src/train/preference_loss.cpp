@@ -33,7 +33,7 @@ Term robust_term(double x, const DpoOptions& options) {
           -scale * options.beta * (e * logistic(x) + (1 - e) * logistic(-x))};
 }
 
-// NaN has a slope, so that the step is skipped.
+// NaN is not beyond the hinge: a pair with NaN logprobs has a gradient, which skips the step.
 Term hinge_term(double x, const DpoOptions& options) {
   return x >= 1 ? Term{0, 0} : Term{1 - x, -options.beta};
 }
@@ -64,7 +64,7 @@ void DpoOptions::check() const {
 ResponseLogprob response_logprob(const TrainSample& sample, std::span<const float> logprobs) {
   TLT_CHECK(std::ssize(logprobs) == sample.response_size(), "sample ", sample.id, ": ",
             logprobs.size(), " logprobs for ", sample.response_size(), " tokens");
-  ResponseLogprob response{.sum = 0, .tokens = 0, .reference = sample.reference_logprob};
+  ResponseLogprob response{.sum = 0, .tokens = 0, .reference = sample.reference_sum};
   for (int64_t i = 0; i < sample.response_size(); ++i) {
     const double weight = sample.weight(i);
     if (weight == 0) continue;  // its logprob may be anything

@@ -17,7 +17,7 @@ struct TrainSample {
   std::vector<float> advantages;          // empty: supervised
   std::vector<float> values, returns;     // of the critic, and what it learns; empty: no critic
   std::vector<float> weights;             // of the loss; empty: 1 for every token
-  double reference_logprob = 0;           // of the whole response; in preference pairs
+  double reference_sum = 0;               // of the reference's logprobs; in preference pairs
   int64_t group = 0;                      // neighbours of one group are packed together
   int64_t id = 0;                         // for messages
 

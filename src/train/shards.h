@@ -24,7 +24,7 @@ struct RowRange {
 
 class Shards {
  public:
-  // are_whole: of which parameters no tensor is split; empty: of none.
+  // are_whole: by parameter, whether its tensors stay whole; empty: none of them.
   Shards(const std::vector<model::Parameter>& parameters, int workers,
          const std::vector<bool>& are_whole = {});
 
@@ -35,7 +35,7 @@ class Shards {
   struct Extent {
     int64_t rows = 0, row_size = 0;
     int64_t begin = 0;                  // elements of the parameters before it
-    std::vector<int64_t> tensors = {};  // where its whole tensors end; empty: it is split anywhere
+    std::vector<int64_t> tensors = {};  // where its whole tensors end; empty: split at panels
   };
   // The first of a worker's rows; those of the previous worker end there.
   int64_t first_row(const Extent& extent, int worker) const;

@@ -125,7 +125,7 @@ StepwiseTrainer::Pass StepwiseTrainer::pass(const Batch& batch, TokenLoss& loss,
   return out;
 }
 
-// Of the prompts' targets: a shared prefix is scored once, the rest of each prompt after it.
+// Scores the prompts' targets: a shared prefix once, then the rest of each prompt.
 void StepwiseTrainer::score_prompts(const PlannedPack& pack, std::span<const PackedSample> packed,
                                     std::span<const TrainSample> labels, Pass& out) {
   std::vector<TrainSample> parts;

@@ -38,7 +38,7 @@ class ValueModel {
   ValueModel& operator=(const ValueModel&) = delete;
 
   const model::PolicyModel& network() const { return *network_; }
-  // Those of the network but an LM head of its own, which stays as it is; last score.weight [1, D].
+  // The network's, without an untied LM head, which is not trained; last score.weight [1, D].
   const std::vector<model::Parameter>& parameters() const { return parameters_; }
   const at::Tensor& score() const { return score_; }  // [1, D] float32, on the device
 

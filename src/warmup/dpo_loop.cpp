@@ -88,9 +88,9 @@ void DpoObjective::add_samples(const data::PreferencePair& pair,
                                std::vector<train::TrainSample>& samples) const {
   const auto [chosen, rejected] = reference_.of(pair);
   samples.push_back(to_sample(pair.chosen));
-  samples.back().reference_logprob = chosen;
+  samples.back().reference_sum = chosen;
   samples.push_back(to_sample(pair.rejected));
-  samples.back().reference_logprob = rejected;
+  samples.back().reference_sum = rejected;
 }
 
 void DpoObjective::validate(Metrics& metrics,

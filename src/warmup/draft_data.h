@@ -32,7 +32,7 @@ class DraftData {
   DraftData(const run::RunOptions& options, run::RunContext& context, rollout::Layers layers);
 
   // Computes the hidden states that the store lacks; all workers together. False: interrupted.
-  // InputError: the store belongs to another target, or its limit is below the first part.
+  // InputError: the store belongs to another target or has other data.
   [[nodiscard]] bool try_make();
 
   // The prompt of the first row.

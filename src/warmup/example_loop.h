@@ -40,7 +40,7 @@ class Objective {
   virtual train::LossKind loss() const = 0;
   virtual const std::vector<data::SamplerPart>& parts() const = 0;
   virtual int64_t left_out() const = 0;  // rows that are too long
-  // Whose distributions the loss compares the policy's with; null: none.
+  // The teacher of distillation, with whose distributions the loss compares the policy's; null: none.
   virtual const model::PolicyModel* teacher() const { return nullptr; }
 
   // Called once, before a checkpoint is loaded: the model has the weights that the run starts from.
@@ -99,7 +99,7 @@ class ExampleLoop {
   run::Run run_;  // after all members whose construction can fail
 };
 
-// The loss weights of the response: a sample without rollout values.
+// The example's tokens and the loss weights of its response, without rollout logprobs.
 train::TrainSample to_sample(data::SftExample example);
 
 // Held-out rows of a forward pass: enough to fill packs, and few enough to show progress.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warmup/reference_logprobs.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -16,6 +14,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/sentence.h"
+#include "drafter_training/hidden_store.h"
 #include "train/preference_loss.h"
 #include "train/trainer.h"
 #include "warmup/example_loop.h"
@@ -42,17 +41,6 @@ uint64_t hash_of(const data::PreferencePair& pair) {
   return std::stoull(sha256(bytes.take()).substr(0, 16), nullptr, 16);
 }
 
-// Of all weights: before its first step a run's folder may be taken over by one of another model.
-std::string hash_of(const model::PolicyModel& model) {
-  Sha256 hash;
-  for (const model::Parameter& parameter : model.parameters())
-    for (const model::Parameter::Part& part : parameter.parts) {
-      const at::Tensor values = parameter.read(model.device(), part).cpu().contiguous();
-      hash.update({static_cast<const char*>(values.const_data_ptr()), values.nbytes()});
-    }
-  return hash.hex();
-}
-
 // The part of the file after its head; empty: there is no file, it is damaged, or of other weights.
 std::string read_entries(const std::string& path, const std::string& weights) {
   if (!std::filesystem::exists(path)) return "";
@@ -73,7 +61,8 @@ std::string read_entries(const std::string& path, const std::string& weights) {
 
 void ReferenceLogprobs::read(const std::string& run_folder) {
   path_ = run_folder + kFile;
-  if (context_.is_first()) weights_ = hash_of(*context_.model);
+  // All weights: before its first step a run's folder may be taken over by one of another model.
+  if (context_.is_first()) weights_ = drafter_training::target_digest(*context_.model);
   const std::string entries = context_.is_first() ? read_entries(path_, weights_) : "";
   const std::string shared = context_.comm->all_gather_bytes(entries).front();
   for (ByteReader in(shared); !in.at_end();) add(in.value<Entry>());

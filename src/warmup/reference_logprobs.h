@@ -2,9 +2,9 @@
 // the run starts from, which stand for a second model during training: computed once and kept in
 // the file reference_logprobs of the run folder, with a checksum.
 //
-// A number belongs to the tokens of its pair, whose hash the file has, and to the weights, which
-// the checksum includes: numbers of other rows are computed, and with a warning all those of a
-// file that is damaged or of other weights.
+// An entry belongs to the tokens of its pair, whose hash the file has, and to the weights, which the
+// checksum includes. Pairs without an entry are computed; a file that is damaged or of other weights
+// is not used, with a warning.
 //
 // Owns       two numbers for each pair.
 // Borrows    the run's options and context: the model, which must have the weights of the start.
@@ -12,7 +12,7 @@
 //
 //   ReferenceLogprobs reference(options, context);
 //   reference.read(run_folder);
-//   if (!reference.try_add(pairs)) return;         // interrupted; what was computed is kept
+//   if (!reference.try_add(count, pair_at)) return;  // interrupted; what was computed is kept
 //   const auto [chosen, rejected] = reference.of(pair);
 //
 // SPDX-License-Identifier: Apache-2.0

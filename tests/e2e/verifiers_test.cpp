@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/environment.h"
 #include "tests/support/small_run.h"
-#include "tests/support/tracker_package.h"
 
 namespace tlt {
 namespace {

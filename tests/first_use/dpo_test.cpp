@@ -120,7 +120,9 @@ TEST_F(DpoTest, StopBeforeTheFirstStepKeepsTheReference) {
   EXPECT_EQ(code, 128 + SIGTERM) << output();
   EXPECT_THAT(output(), HasSubstr("interrupted: the same command resumes"));
   EXPECT_FALSE(fs::exists(run() / "policy"));
+  const bool has_some = fs::exists(run() / "reference_logprobs");  // or no pair was computed yet
   expect_success(words(run(), 1, 1, many));
+  EXPECT_EQ(output().find("from an earlier start") != std::string::npos, has_some) << output();
   expect_success(words(scratch_ / "whole", 1, 1, many));
   tests::expect_same_sft(run(), scratch_ / "whole", 1);
 }

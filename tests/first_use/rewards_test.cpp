@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "tests/first_use/support.h"
+#include "tests/support/environment.h"
 #include "tests/support/small_run.h"
 
 namespace tlt::first_use {
@@ -23,7 +24,7 @@ constexpr const char* kTrlReward =
 class RewardsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (std::system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
+    if (!tests::has_python()) GTEST_SKIP() << "no python3";
   }
 
   // reward.command with a program of tools/ and a file of the user.

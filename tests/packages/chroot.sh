@@ -22,6 +22,7 @@ limit=${LIMIT:-300}
 
 if [ $# -gt 1 ]; then
   root=$2
+  [ "$(realpath -m "$root")" != / ] || refuse "FOLDER is this system itself; give an empty folder"
 else
   root=$(mktemp -d)
   trap 'rm -rf --one-file-system "$root"' EXIT

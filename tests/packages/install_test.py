@@ -19,13 +19,6 @@ TOOLS = ROOT / ".deps/tools"
 PLAIN = {"PATH": os.environ["PATH"]}  # without MAKEFLAGS: of `make -j2 test`, or `make test CUDA=1`
 
 
-def run_input(*words, text, code=0):
-    """Runs a program with this text as its standard input."""
-    ended = subprocess.run(list(map(str, words)), input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                           timeout=60, check=False)  # fmt: skip
-    assert ended.returncode == code, f"{words} on {text!r}: exit code {ended.returncode}\n{ended.stdout}"
-
-
 class InstallTest(ScratchCase):
     def test_it_runs_from_an_empty_environment_and_after_a_move(self):
         first = self.scratch / "destdir/usr"
@@ -80,10 +73,10 @@ class ContainerTest(unittest.TestCase):
         parts = re.findall(r"^%(?:post|runscript)\n((?:[ \t].*\n)+)", definition, re.MULTILINE)
         self.assertEqual(len(parts), 3)
         for part in parts:  # Apptainer runs them with -e
-            run_input(TOOLS / "bin/shellcheck", "--shell", "sh", "--severity", "warning", "-", text="set -e\n" + part)
+            run(TOOLS / "bin/shellcheck", "--shell", "sh", "--severity", "warning", "-", text="set -e\n" + part)
         for text, code in (("FROM debian\nRUN cd /src && sudo make\n", 1), ("FROM debian:12\nWORKDIR /src\n", 0)):
-            run_input(TOOLS / "bin/hadolint", "-", text=text, code=code)
-        run_input(TOOLS / "bin/shellcheck", "--shell", "sh", "--severity", "warning", "-", text="cd $1\n", code=1)
+            run(TOOLS / "bin/hadolint", "-", text=text, code=code)
+        run(TOOLS / "bin/shellcheck", "--shell", "sh", "--severity", "warning", "-", text="cd $1\n", code=1)
 
     def test_kubernetes_files_have_the_schema(self):
         if not (TOOLS / "kubernetes_validate").is_dir():

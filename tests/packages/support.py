@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of the packages: `X_test.py BUILD [unittest's arguments]`."""
+"""Shared by the tests of the packages and of docs/: `X_test.py BUILD [unittest's arguments]`."""
 import importlib.util
 import os
 import subprocess
@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "build"
@@ -21,10 +22,10 @@ sys.path.insert(0, str(ROOT / "setup/packages"))
 sys.path.insert(0, str(ROOT / "python"))
 
 
-def run(*words, cwd=None, env=None, code=0):
-    """Runs a program to its end; returns stdout and stderr."""
+def run(*words, cwd=None, env=None, code=0, text=""):
+    """Runs a program to its end, with `text` as its standard input; returns stdout and stderr."""
     ended = subprocess.run(
-        list(map(str, words)), cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        list(map(str, words)), cwd=cwd, env=env, input=text, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, timeout=300, check=False)  # fmt: skip
     assert ended.returncode == code, f"{words}: exit code {ended.returncode}\n{ended.stdout}"
     return ended.stdout
@@ -60,5 +61,20 @@ class ScratchCase(unittest.TestCase):
         return libraries
 
 
+def report_of(result):
+    """What tests/run.sh reads of a result, as GoogleTest writes it: the number of cases, and those skipped with the reason."""
+    lines = [f'<testsuites tests="{result.testsRun}" disabled="0">']
+    for case, reason in result.skipped:
+        suite, _, name = case.id().removeprefix("__main__.").partition(".")
+        name, suite, reason = (escape(text, {'"': "&quot;", "\n": " "}) for text in (name, suite, reason))
+        lines += [f'<testcase name="{name}" classname="{suite}">', f'<skipped message="{reason}"/>', "</testcase>"]
+    return "\n".join([*lines, "</testsuites>", ""])
+
+
 def main():
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
+    result = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], exit=False).result
+    script = Path(sys.argv[0]).resolve()
+    report = BUILD / "tests" / f"{script.parent.name}_{script.stem.removesuffix('_test')}.xml"  # the name in CTest
+    report.parent.mkdir(exist_ok=True)
+    report.write_text(report_of(result), encoding="utf-8")
+    sys.exit(0 if result.wasSuccessful() and result.testsRun + len(result.skipped) > 0 else 1)

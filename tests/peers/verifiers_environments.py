@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Environments of the classes of the package verifiers, on rows of their own: single turn, several turns, tools, tools with
 state, and a group of environments. load_environment(kind=…) as the package's documentation has it."""
 import difflib

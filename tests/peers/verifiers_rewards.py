@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares what tools/verifiers_env.py answers with what the package verifiers computes itself for the same conversations.
 
   python3 tests/peers/verifiers_rewards.py FOLDER     FOLDER is for the rows

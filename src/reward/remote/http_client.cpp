@@ -127,10 +127,6 @@ std::string what_it_did(const HttpUrl& url, const HttpAnswer& answer) {
                                 quoted_answer(answer.body));
 }
 
-HttpClock::duration duration_of(double seconds) {
-  return std::chrono::duration_cast<HttpClock::duration>(std::chrono::duration<double>(seconds));
-}
-
 std::string fault_of(httplib::Error error) {
   switch (error) {
     case httplib::Error::Connection:
@@ -216,7 +212,7 @@ HttpAnswer exchange(const HttpUrl& url, const HttpRequest& request,
 std::string post_json(std::span<const HttpUrl> urls, const HttpRequest& request,
                       HttpClock::time_point deadline) {
   TLT_CHECK(!urls.empty());
-  auto backoff = duration_of(kFirstBackoffSeconds);
+  auto backoff = http_duration(kFirstBackoffSeconds);
   for (int tries = 1;; ++tries) {
     const HttpUrl& url = urls[static_cast<size_t>(tries - 1) % urls.size()];
     HttpAnswer answer = exchange(url, request, deadline);
@@ -229,7 +225,7 @@ std::string post_json(std::span<const HttpUrl> urls, const HttpRequest& request,
       std::this_thread::sleep_until(
           request.should_stop ? std::min<HttpClock::time_point>(HttpClock::now() + kLookAgain, next)
                               : next);
-    backoff = std::min(2 * backoff, duration_of(kLongestBackoffSeconds));
+    backoff = std::min(2 * backoff, http_duration(kLongestBackoffSeconds));
   }
 }
 

@@ -1,9 +1,9 @@
-// HTTP requests with a deadline for the whole exchange, for rewards and logprobs that other programs
-// compute.
+// HTTP requests with a deadline for the whole exchange, for rewards and logprobs that other
+// programs compute.
 //
 // An exchange ends at its deadline whatever the server does: a timer shuts the connection down. An
-// answer has at most HttpRequest::max_answer_bytes. Redirects are not followed. https verifies the server's
-// certificate with the system's authorities.
+// answer has at most HttpRequest::max_answer_bytes. Redirects are not followed. https verifies the
+// server's certificate with the system's authorities.
 //
 // Threading  functions without state; any thread. An exchange has one more thread, joined before it
 //            returns.
@@ -24,9 +24,12 @@ namespace tlt::reward {
 
 using HttpClock = std::chrono::steady_clock;
 
+inline HttpClock::duration http_duration(double seconds) {
+  return std::chrono::duration_cast<HttpClock::duration>(std::chrono::duration<double>(seconds));
+}
+
 inline HttpClock::time_point http_deadline(double seconds) {
-  return HttpClock::now() +
-         std::chrono::duration_cast<HttpClock::duration>(std::chrono::duration<double>(seconds));
+  return HttpClock::now() + http_duration(seconds);
 }
 
 inline constexpr int64_t kMaxHttpAnswerBytes = 4 << 20;
@@ -61,8 +64,9 @@ struct HttpAnswer {
 // One exchange. Does not throw for what the server does.
 HttpAnswer exchange(const HttpUrl& url, const HttpRequest& request, HttpClock::time_point deadline);
 
-// The body of a 2xx answer. No answer (but one that is too long), 408, 429 and 5xx are tried again, at most max_tries times in
-// all, with back-off, at the next of `urls`. Throws Error with what the last server did.
+// The body of a 2xx answer. No answer (except one that is too long), 408, 429 and 5xx are tried
+// again, at most max_tries times in all, with back-off, at the next of `urls`. Throws Error with
+// what the last server did.
 std::string post_json(std::span<const HttpUrl> urls, const HttpRequest& request,
                       HttpClock::time_point deadline);
 

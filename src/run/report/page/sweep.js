@@ -12,4 +12,3 @@ function sweepSection() {
     chart('Idle share of rollouts', 'share', 'idle_share'),
     chart('Acceptance length', '', 'acceptance_length')));
 }
-
