@@ -21,6 +21,13 @@
 namespace tlt::run {
 namespace {
 
+// Workers that meet again are all there; one that joins may have ended since.
+double rendezvous_seconds(const RunOptions& options, const cluster::Launch& launch) {
+  constexpr double kToMeetAgain = 60;
+  return launch.meets_again ? std::min(kToMeetAgain, options.trainer.timeout_seconds)
+                            : options.trainer.timeout_seconds;
+}
+
 std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {
   set_log_rank(launch.rank, launch.world_size);
   // Before the others meet this worker: the launcher ends them, and exits with this one's code.
@@ -28,20 +35,14 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
   const bool continues =
       options.trainer.continues_after_loss() && !options.actor.use_distributed_optimizer;
   auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
-                                          .rendezvous_seconds = options.trainer.timeout_seconds,
+                                          .rendezvous_seconds = rendezvous_seconds(options, launch),
                                           .continues_after_loss = continues});
   if (options.trainer.continues_after_loss() && !continues && launch.world_size > 1 &&
       launch.rank == 0)
     log_info(
         "actor.use_distributed_optimizer: a lost worker ends the run, as its part of the "
         "optimizer's state is lost too");
-  RunOptions copy = options;  // collect_options() needs mutable options
-  // Results differ between instruction sets, which the environment variable selects; and all workers
-  // or none take part in sending the weights.
-  cluster::handshake(*comm, kVersion,
-                     fmt::format("{}TLT_CPU_CAPABILITY = {}\ntrainer.broadcast_weights = {}\n",
-                                 options_digest(collect_options(copy)), ops::cpu_capability(),
-                                 options.trainer.broadcast_weights));
+  cluster::handshake(*comm, kVersion, shared_options(options));
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
   return comm;
 }
@@ -167,6 +168,15 @@ std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
                                                       static_cast<uint64_t>(options.trainer.seed));
   if (!is_new) train::load_lora(o.lora_adapter_path, *adapter);
   return adapter;
+}
+
+std::string shared_options(const RunOptions& options) {
+  RunOptions copy = options;  // collect_options() needs mutable options
+  // Results differ between instruction sets, which the environment variable selects; and all workers
+  // or none take part in sending the weights.
+  return fmt::format("{}TLT_CPU_CAPABILITY = {}\ntrainer.broadcast_weights = {}\n",
+                     options_digest(collect_options(copy)), ops::cpu_capability(),
+                     options.trainer.broadcast_weights);
 }
 
 RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)

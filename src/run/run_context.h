@@ -34,6 +34,10 @@ std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const
 std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
                                                  const model::PolicyModel& policy);
 
+// What must be equal on all workers besides the version, "name = value" by line: options that change
+// results, and the instruction set.
+std::string shared_options(const RunOptions& options);
+
 struct RunContext {
   // Connects to the other workers, then loads the model. InputError: a worker, which it names, has
   // other options, another version, or other files (run_inputs.h); a package of trainer.logger is
