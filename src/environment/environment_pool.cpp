@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/json_limits.h"
 #include "base/sentence.h"
 #include "reward/reward.h"
@@ -90,8 +91,7 @@ EnvironmentPool::EnvironmentPool(const EnvironmentOptions& options,
     : options_(options),
       now_(std::move(now)),
       command_(shell_command(options.command)),
-      timeout_(std::chrono::duration_cast<Clock::duration>(
-          std::chrono::duration<double>(options.timeout_seconds))),
+      timeout_(to_duration(options.timeout_seconds)),
       programs_(static_cast<size_t>(options.processes)) {}
 
 // Together: the time that a program has to exit does not add up.

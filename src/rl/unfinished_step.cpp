@@ -11,8 +11,8 @@
 
 #include "base/bytes.h"
 #include "base/checksum.h"
-#include "base/files.h"
 #include "base/log.h"
+#include "base/sealed_file.h"
 #include "run/run_identity.h"
 #include "train/trained_parameters.h"
 
@@ -87,11 +87,7 @@ UnfinishedStep::UnfinishedStep(const run::RunOptions& options, const run::RunCon
 void UnfinishedStep::read() {
   if (!std::filesystem::exists(path_)) return;
   try {
-    const std::string text = read_file(path_, kMaxFileBytes);
-    constexpr size_t kHead = kFirstLine.size() + 64 + 1;  // and a SHA-256 in hex, and its newline
-    TLT_CHECK(text.size() > kHead && text.starts_with(kFirstLine), "not such a file");
-    const std::string_view bytes = std::string_view(text).substr(kHead);
-    TLT_CHECK(sha256(bytes) == text.substr(kFirstLine.size(), 64), "another checksum");
+    const std::string bytes = read_sealed_file(path_, {kFirstLine, kMaxFileBytes});
     ByteReader in(bytes);
     const auto step = in.value<int64_t>();
     kept_state_ = in.list<std::string>();
@@ -167,12 +163,7 @@ void UnfinishedStep::save() const {
     std::ranges::for_each(batches_, write);
     if (kept_step_ == steps_done_ && batches_.size() < kept_.size())
       std::ranges::for_each(std::span(kept_).subspan(batches_.size()), write);  // not reached
-    const std::string bytes = out.take();
-    AtomicFile file(path_);
-    file.append(kFirstLine);
-    file.append(sha256(bytes) + "\n");
-    file.append(bytes);
-    file.commit();
+    write_sealed_file(path_, kFirstLine, out.take());
   } catch (const Error& error) {
     log_warning("the responses of step {} so far are not kept: {}", steps_done_ + 1, error.what());
   }
