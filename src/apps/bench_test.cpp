@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <map>
 
 #include "tests/support/run_program.h"
 
@@ -257,6 +258,29 @@ TEST(BenchTest, ForwardReportsEveryKindAndSize) {
                                                                  {"sequences", 10}}));
 }
 
+TEST(BenchTest, GraphsCountsWhatEachPolicyCaptures) {
+  const Ended ended =
+      run_program({"bench", "graphs", "--model", golden_model("qwen2_tied"), "--batch", "20",
+                   "--responses", "40", "--prompt-tokens", "9", "--new-tokens", "40"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  std::map<std::string, json> lines;
+  for (const json& row : json_lines(ended.out)) {
+    lines[row["policy"]] = row;
+    EXPECT_EQ(row["graph_memory_bytes"], "not measured");
+    EXPECT_GT(row["passes"], 8);
+  }
+  ASSERT_EQ(lines.size(), 4u);
+  const auto count = [&](const char* policy, const char* field) {
+    return lines.at(policy)[field].get<int64_t>();
+  };
+  for (const char* field : {"graphs", "captured_rows"}) {
+    EXPECT_GT(count("naive", field), count("bucketed", field)) << field;
+    EXPECT_GE(count("naive", field), count("single", field)) << field;
+    EXPECT_GT(count("ours", field), 0) << field;
+  }
+  EXPECT_LT(count("ours", "captured_rows"), count("bucketed", "captured_rows"));
+}
+
 TEST(BenchTest, WrongFlagsAreNamed) {
   const Ended ended = run_program({"bench", "decode", "--batch", "0"});
   EXPECT_EQ(ended.exit_code, 2);
@@ -278,6 +302,9 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   const Ended growth = run_program({"bench", "growth", "--factor", "4,1"});
   EXPECT_EQ(growth.exit_code, 2);
   EXPECT_THAT(complaint(growth, "bench"), HasSubstr("--factor has 1; give ascending numbers"));
+  const Ended graphs = run_program({"bench", "graphs", "--batch", "513"});
+  EXPECT_EQ(graphs.exit_code, 2);
+  EXPECT_THAT(complaint(graphs, "bench"), HasSubstr("--batch is 513; give a number from 1 to 512"));
   const Ended forward = run_program({"bench", "forward", "--as", "forest"});
   EXPECT_EQ(forward.exit_code, 2);
   EXPECT_THAT(complaint(forward, "bench"), HasSubstr("--as has 'forest'; give tree"));

@@ -76,4 +76,13 @@ void check_same_inputs(Comm& comm, const std::vector<Input>& inputs) {
   }
 }
 
+void check_different_cards(Comm& comm, const std::string& card) {
+  const std::vector<std::string> cards = comm.all_gather_bytes(card);
+  for (size_t rank = 0; rank < cards.size(); ++rank)
+    for (size_t other = 0; other < rank; ++other)
+      TLT_CHECK_INPUT(cards[rank] != cards[other], "ranks ", other, " and ", rank,
+                      " have the same card, which NCCL does not allow; start as many workers on a "
+                      "host as it has cards, with trainer.device=cuda");
+}
+
 }  // namespace tlt::cluster

@@ -136,4 +136,8 @@ struct Input {
 // first rank that differs from rank 0, and the input.
 void check_same_inputs(Comm& comm, const std::vector<Input>& inputs);
 
+// Every rank must have a card of its own, or NCCL waits for ever. `card`: what no two cards share.
+// Otherwise throws InputError on every rank; it names two of the ranks.
+void check_different_cards(Comm& comm, const std::string& card);
+
 }  // namespace tlt::cluster

@@ -269,6 +269,18 @@ TEST(RanksTest, OtherInputsAreNamed) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
+TEST(RanksTest, TwoWorkersOnOneCardAreNamed) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    check_different_cards(*comm, "card " + std::to_string(launch.rank));
+    const std::string message = thrown_message<InputError>(
+        [&] { check_different_cards(*comm, "card " + std::to_string(launch.rank % 2)); });
+    EXPECT_THAT(message, HasSubstr("ranks 0 and 2 have the same card"));
+    EXPECT_THAT(message, HasSubstr("as many workers on a host as it has cards"));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
 // spawn_workers() starts this test again as a worker.
 TEST(SpawnedCommTest, SpawnedWorkersMeet) {
   const Launch launch = read_launch(process_environment());

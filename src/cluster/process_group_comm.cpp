@@ -29,9 +29,8 @@
 #include "cluster/job_secret.h"
 #include "cluster/launch.h"
 #include "cluster/listeners.h"
-#ifdef TLT_CUDA
-#include "cluster/comm_nccl.h"
-#endif
+#include "runtime/cuda_driver.h"
+#include "runtime/cuda_plugin.h"
 
 namespace tlt::cluster {
 namespace {
@@ -191,13 +190,7 @@ class ProcessGroupComm final : public Comm {
     check_peers();
     store_->setTimeout(milliseconds(options.timeout_seconds));
     gloo_->setTimeout(milliseconds(options.timeout_seconds));
-#ifdef TLT_CUDA
-    if (options.cuda_device >= 0)
-      nccl_ = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_), rank_,
-                                size_, options.cuda_device, milliseconds(options.timeout_seconds));
-#else
-    TLT_CHECK(options.cuda_device < 0, "this program was built without CUDA");
-#endif
+    if (options.cuda_device >= 0) connect_cards();
   }
 
   int rank() const override { return rank_; }
@@ -262,6 +255,17 @@ class ProcessGroupComm final : public Comm {
     if (tensor.is_cpu()) return *gloo_;
     TLT_CHECK(nccl_ && tensor.is_cuda(), "no collectives for a tensor on ", tensor.device());
     return *nccl_;
+  }
+
+  void connect_cards() {
+    const auto cards = runtime::read_cuda_driver().cards;
+    check_different_cards(*this, cards.at(static_cast<size_t>(options_.cuda_device)).uuid);
+    const auto make = runtime::cuda_function<c10d::Backend*(c10d::Store*, int, int, int, int64_t)>(
+        "tlt_make_nccl_backend");
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", store_);
+    nccl_ = c10::intrusive_ptr<c10d::Backend>::reclaim(
+        make(store.get(), rank_, size_, options_.cuda_device,
+             milliseconds(options_.timeout_seconds).count()));
   }
 
   // Sends every other rank, over the connection to it, what only a worker of this group can

@@ -71,10 +71,39 @@ ops::RopeStore DecoderLayer::rope(const at::Tensor& cos_sin) const {
 
 void DecoderLayer::forward(const LayerRows& rows, const at::Tensor& x, LayerActivations& a,
                            at::Tensor& out, bool keep) const {
-  if (!input_norm.defined()) return forward_from(rows, {.input = x, .x = x}, a, out, keep);
-  a.normed.resize(rows.device, x.size(0), hidden_, type_);
-  ops::rms_norm(rows.device, x, input_norm, epsilon_, a.normed.view());
-  forward_from(rows, {.input = a.normed.view(), .x = x}, a, out, keep);
+  begin(rows.device, x, a, keep);
+  attend(rows, a, keep);
+  finish(rows.device, x, a, out);
+}
+
+void DecoderLayer::begin(const Device& device, const at::Tensor& x, LayerActivations& a,
+                         bool keep) const {
+  if (!input_norm.defined()) return project(device, x, a, keep);
+  a.normed.resize(device, x.size(0), hidden_, type_);
+  ops::rms_norm(device, x, input_norm, epsilon_, a.normed.view());
+  project(device, a.normed.view(), a, keep);
+}
+
+void DecoderLayer::attend(const LayerRows& rows, LayerActivations& a, bool keep) const {
+  const ops::AttentionRows attention{shape_, rows.batch, rows.cache, rows.on_device};
+  const int64_t count = rows.batch.rows();
+  at::Tensor* lse = keep ? &a.lse.view() : nullptr;
+  if (a.qkv.view().size(0) == count)
+    return ops::rope_and_attention(rows.device, attention, rope(rows.cos_sin), a.qkv.view(),
+                                   {a.attended.view(), lse});
+  at::Tensor qkv = a.qkv.view().narrow(0, 0, count),
+             attended = a.attended.view().narrow(0, 0, count);
+  ops::rope_and_attention(rows.device, attention, rope(rows.cos_sin), qkv, {attended, lse});
+}
+
+void DecoderLayer::reserve(const Device& device, int64_t rows, LayerActivations& a) const {
+  a.normed.resize(device, rows, hidden_, type_);
+  a.qkv.resize(device, rows, qkv.rows(), type_);
+  a.attended.resize(device, rows, output.columns(), type_);
+  a.middle.resize(device, rows, hidden_, type_);
+  a.normed_middle.resize(device, rows, hidden_, type_);
+  a.gate_up.resize(device, rows, 2 * intermediate_, type_);
+  a.gated.resize(device, rows, intermediate_, type_);
 }
 
 void DecoderLayer::project(const Device& device, const at::Tensor& input, LayerActivations& a,
@@ -107,9 +136,7 @@ void DecoderLayer::finish(const Device& device, const at::Tensor& x, LayerActiva
 void DecoderLayer::forward_from(const LayerRows& rows, const Input& from, LayerActivations& a,
                                 at::Tensor& out, bool keep) const {
   project(rows.device, from.input, a, keep);
-  ops::rope_and_attention(rows.device, {shape_, rows.batch, rows.cache, rows.on_device},
-                          rope(rows.cos_sin), a.qkv.view(),
-                          {a.attended.view(), keep ? &a.lse.view() : nullptr});
+  attend(rows, a, keep);
   finish(rows.device, from.x, a, out);
 }
 

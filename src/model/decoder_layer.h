@@ -110,6 +110,15 @@ struct DecoderLayer {
   void forward(const LayerRows& rows, const at::Tensor& x, LayerActivations& a, at::Tensor& out,
                bool keep) const;
 
+  // The three parts of forward(). begin() and finish() work on each row alone; there may be more
+  // rows than the batch has, whose results have no meaning.
+  void begin(const Device& device, const at::Tensor& x, LayerActivations& a, bool keep) const;
+  void attend(const LayerRows& rows, LayerActivations& a, bool keep) const;
+  void finish(const Device& device, const at::Tensor& x, LayerActivations& a,
+              at::Tensor& out) const;
+  // Memory of all that these three write without `keep`, for this number of rows.
+  void reserve(const Device& device, int64_t rows, LayerActivations& a) const;
+
   // What forward_from() reads: q, k and v read `input`; x is the residual stream only.
   struct Input {
     const at::Tensor& input;  // [T, columns of qkv]
@@ -129,11 +138,8 @@ struct DecoderLayer {
                      at::Tensor& d, const InputGradient& d_input) const;
 
   // The two halves of forward_from() and backward_from() around the attention, for another kind of
-  // attention (ttt_attention.h). project() fills a.qkv …
+  // attention (ttt_attention.h). project() fills a.qkv, finish() reads a.attended …
   void project(const Device& device, const at::Tensor& input, LayerActivations& a, bool keep) const;
-  // … finish() reads a.attended …
-  void finish(const Device& device, const at::Tensor& x, LayerActivations& a,
-              at::Tensor& out) const;
   // … finish_backward() fills s.d_attended, and d becomes the gradient of x without the part that
   // comes through q, k, v …
   void finish_backward(const Device& device, const LayerBackward& pass, at::Tensor& d) const;

@@ -88,6 +88,9 @@ class PolicyModel {
   // The same off the CPU, where the tokens are on the device already.
   void embed(const ops::Batch& batch, const ops::DeviceBatch& on_device, at::Tensor& out) const;
 
+  // The part of a forward pass between the attentions of layers `layer` - 1 and `layer`.
+  void forward_rows(int64_t layer, Activations& activations) const;
+
   void list_parameters();
   void begin_forward(Tape& tape) const;
   void begin_backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;

@@ -38,4 +38,14 @@ void attention(const AttentionRows& rows, const at::Tensor& qkv, const Attention
 void attention_backward(const AttentionRows& rows, const RopeStore& rope,
                         const AttentionGradient& gradient);
 
+// Gradients of the rotated q, k and v of some rows, float32.
+struct RotatedGradient {
+  at::Tensor d_q;       // [rows, N, H]
+  at::Tensor d_k, d_v;  // [rows, K, H]
+};
+// gradient.d_qkv of these rows: back through the rotation by `angles` [rows, H] and the norms of
+// queries and keys. The tensors of `gradient` are those of these rows.
+void rope_backward(const AttentionShape& shape, const RopeStore& rope, const at::Tensor& angles,
+                   const RotatedGradient& d, const AttentionGradient& gradient);
+
 }  // namespace tlt::ops::aten

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
+#include "ops/device_product.h"
 #include "ops/elementwise.h"
 
 namespace tlt::ops {
@@ -140,7 +140,7 @@ at::Tensor packed_rows(const Device& device, const at::Tensor& x, int64_t first,
 void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& out,
             const LinearExtras& extras) {
   check_linear(x, w, out);
-  if (!device.is_cpu()) return aten::linear(x, w.storage(), out, extras);
+  if (!device.is_cpu()) return device_product({x, w.storage().t(), w.plans().forward}, out, extras);
   run_tasks(device, whole_task(x, w, out, extras), kernel_type(x));
 }
 
@@ -177,7 +177,9 @@ void linear_backward_input(const Device& device, const at::Tensor& dy, const Wei
                            at::Tensor& dx, bool accumulate) {
   check_rows(dy, dy.size(0), w.rows(), "output gradient");
   check_rows(dx, dy.size(0), w.columns(), "input gradient");
-  if (!device.is_cpu()) return aten::linear_backward_input(dy, w.storage(), dx, accumulate);
+  if (!device.is_cpu())
+    return device_product({dy, w.storage(), w.plans().backward}, dx,
+                          {.residual = accumulate ? &dx : nullptr});
   const int64_t u = unit_elements(w.type()), units = divide_up(w.rows(), u);
   // An odd number of rows does not split into pairs: pad (an LM head with an odd vocabulary).
   const at::Tensor a = w.rows() % u == 0 ? dy : at::constant_pad_nd(dy, {0, 1});
@@ -201,7 +203,11 @@ void linear_backward_weight(const Device& device, const at::Tensor& dy, const at
   const int64_t rows = x.size(0), n = dy.size(1), k = x.size(1);
   check_rows(dy, rows, n, "output gradient");
   if (dw.defined()) check_rows(dw, n, k, "weight gradient");
-  if (!device.is_cpu()) return aten::linear_backward_weight(dy, x, dw, dbias);
+  if (!device.is_cpu()) {
+    if (dw.defined()) add_product(dy.t(), x, dw);
+    if (dbias) dbias->add_(dy.to(at::kFloat).sum(0));
+    return;
+  }
   const Kernels& kernels = cpu_kernels();
   const int64_t u = unit_elements(x.scalar_type());
   for (int64_t first = 0; first < rows && dw.defined(); first += kTokenBlock) {

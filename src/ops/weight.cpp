@@ -7,6 +7,7 @@
 
 #include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
+#include "ops/product_probe.h"
 
 namespace tlt::ops {
 namespace {
@@ -50,6 +51,7 @@ Weight::Weight(const Device& device, int64_t rows, int64_t columns, at::ScalarTy
   storage_ = device.is_cpu()
                  ? device.lasting_zeros({divide_up(rows, kPanel), columns / u, kPanel, u}, type)
                  : device.lasting_zeros({rows, columns}, type);
+  if (!device.is_cpu()) plans_ = plan_products(storage_);
 }
 
 void Weight::assign(const Device& device, const at::Tensor& values, int64_t first_row) {

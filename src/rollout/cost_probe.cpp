@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "base/clock.h"
 #include "drafter/eagle/eagle_drafter.h"
 #include "kv/kv_cache.h"
 #include "model/activations.h"
+#include "rollout/graph_cache.h"
 #include "rollout/sequence.h"
 
 namespace tlt::rollout {
@@ -45,6 +47,10 @@ class ForwardProbe {
         cache_(model.device(), model.kv_shape(),
                shared_pages(probe) + probe.max_sequences * own_pages_),
         activations_(model, probe.max_rows) {
+    if (!model.device().is_cpu()) {  // as the engine's passes
+      graphs_.emplace(model.device());
+      activations_.use(model, *graphs_);
+    }
     cache_.layer(0).storage.zero_();  // unwritten memory is one shared page of zeros
     // Contexts are only read and may be shared; trees are written to pages of their own.
     const int64_t shared = shared_pages(probe);
@@ -112,6 +118,7 @@ class ForwardProbe {
   const int64_t context_pages_, own_pages_, pages_of_each_;
   kv::KvCache cache_;
   model::Activations activations_;
+  std::optional<GraphCache> graphs_;
   std::vector<ops::PageId> pages_;
   at::Tensor logits_;  // [R, V]
   ops::Batch batch_;

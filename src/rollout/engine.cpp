@@ -46,7 +46,11 @@ Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
   if (observer) layers = observer->layers();
   if (speculation) layers = merge_layers(layers, speculation->layers());
   activations_->capture(std::move(layers));
-  if (!model.device().is_cpu()) timer_ = std::make_unique<runtime::DeviceTimer>(model.device());
+  if (!model.device().is_cpu()) {
+    timer_ = std::make_unique<runtime::DeviceTimer>(model.device());
+    if (options.graphs) graphs_ = std::make_unique<GraphCache>(model.device());
+  }
+  if (graphs_) activations_->use(model, *graphs_);
   if (speculation && speculation->target_only())
     sampler_.set_target_only(*speculation->target_only());
 }
@@ -122,7 +126,7 @@ bool Engine::step() {
   const StepPlan& plan = scheduler_.plan();
   stats_.schedule_seconds += watch.restart();
   if (plan.empty()) return false;
-  for (const PageCopy& copy : plan.copies) cache_.copy_page(copy.from, copy.to);
+  cache_.copy_pages(plan.copies);
   if (timer_) timer_->start();
   const at::Tensor& hidden = model_.forward(plan.batch, cache_, *activations_);
   double forward_seconds = watch.restart();
@@ -150,11 +154,10 @@ double Engine::work_of_forward(const StepPlan& plan, double launch_seconds) {
 }
 
 void Engine::complete(const StepPlan& plan, const TargetStates& states) {
+  keep_paths(plan);
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const ScheduledSegment& scheduled = plan.segments[i];
     const ops::Segment& segment = plan.batch.segments[i];
-    if (segment.is_tree() && scheduled.sequence->state == Sequence::State::kRunning)
-      cache_.keep_path(plan.batch, segment, scheduled.kept_path);
     if (observer_) observe(plan, i, states);
     stats_.repeated_rows += scheduled.repeated_rows;
     if (scheduled.sequence == nullptr) stats_.prompt_rows += segment.rows;
@@ -166,6 +169,17 @@ void Engine::complete(const StepPlan& plan, const TargetStates& states) {
   const auto bucket =
       static_cast<size_t>(std::bit_width(static_cast<uint64_t>(scheduler_.running()))) - 1;
   ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];
+}
+
+void Engine::keep_paths(const StepPlan& plan) {
+  kept_paths_.clear();
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const ops::Segment& segment = plan.batch.segments[i];
+    const ScheduledSegment& scheduled = plan.segments[i];
+    if (segment.is_tree() && scheduled.sequence->state == Sequence::State::kRunning)
+      kept_paths_.push_back({&segment, scheduled.kept_path});
+  }
+  if (!kept_paths_.empty()) cache_.keep_paths(plan.batch, kept_paths_);
 }
 
 void Engine::observe(const StepPlan& plan, size_t segment, const TargetStates& states) {
@@ -217,6 +231,7 @@ EngineStats Engine::stats() const {
   stats.prefix_cache = scheduler_.prefix_cache_stats();
   stats.peak_pages = scheduler_.peak_pages();
   stats.kv_bytes = pool_.total_pages() * cache_.shape().page_bytes();
+  if (graphs_) stats.graphs = graphs_->stats();
   return stats;
 }
 

@@ -26,6 +26,7 @@
 #include "kv/page_pool.h"
 #include "model/policy_model.h"
 #include "rollout/engine_options.h"
+#include "rollout/graph_cache.h"
 #include "rollout/hidden_state_observer.h"
 #include "rollout/scheduler.h"
 #include "rollout/speculation.h"
@@ -54,6 +55,7 @@ struct EngineStats {
   double schedule_seconds = 0;
   double forward_seconds = 0;
   double sample_seconds = 0;
+  GraphStats graphs;
   // batch_sizes[i]: steps with 2^i .. 2^(i+1) - 1 running sequences; the last entry has no upper
   // bound.
   std::array<int64_t, 12> batch_sizes = {};
@@ -129,6 +131,8 @@ class Engine {
   // Completes the segments of a committed plan: keeps the KV entries of accepted paths, passes
   // hidden states to the observer, counts rows.
   void complete(const StepPlan& plan, const TargetStates& states);
+  // The accepted paths of draft trees, into the slots of their positions.
+  void keep_paths(const StepPlan& plan);
   // Off the CPU, after the sampling: seconds of the pass that was launched in `launch_seconds`.
   double work_of_forward(const StepPlan& plan, double launch_seconds);
   void observe(const StepPlan& plan, size_t segment, const TargetStates& states);
@@ -138,6 +142,7 @@ class Engine {
   HiddenStateObserver* observer_;  // or null
   Speculation* speculation_;       // or null
   kv::KvCache cache_;
+  std::vector<ops::KeptPath> kept_paths_;  // scratch
   kv::PagePool pool_;
   Scheduler scheduler_;
   TokenSampler sampler_;
@@ -145,6 +150,7 @@ class Engine {
   EngineStats stats_;
   // Of a forward pass; null on the CPU, where the clock shows it.
   std::unique_ptr<runtime::DeviceTimer> timer_;
+  std::unique_ptr<GraphCache> graphs_;  // null on the CPU, and without EngineOptions::graphs
 };
 
 }  // namespace tlt::rollout

@@ -21,20 +21,23 @@
 namespace tlt::run {
 namespace {
 
-std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {
+std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch,
+                                    const Device& device) {
   set_log_rank(launch.rank, launch.world_size);
   // Before the others meet this worker: the launcher ends them, and exits with this one's code.
   if (launch.rank == 0) tracker::Trackers::check(options.trainer.logger);
-  const bool continues =
-      options.trainer.continues_after_loss() && !options.actor.use_distributed_optimizer;
+  const bool has_card = device.torch().is_cuda();  // whose NCCL groups are not formed again
+  const bool continues = options.trainer.continues_after_loss() &&
+                         !options.actor.use_distributed_optimizer && !has_card;
   auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
                                           .rendezvous_seconds = options.trainer.timeout_seconds,
+                                          .cuda_device = has_card ? device.torch().index() : -1,
                                           .continues_after_loss = continues});
   if (options.trainer.continues_after_loss() && !continues && launch.world_size > 1 &&
       launch.rank == 0)
-    log_info(
-        "actor.use_distributed_optimizer: a lost worker ends the run, as its part of the "
-        "optimizer's state is lost too");
+    log_info("{}", has_card ? "trainer.device: on cards a lost worker ends the run"
+                            : "actor.use_distributed_optimizer: a lost worker ends the run, as its "
+                              "part of the optimizer's state is lost too");
   RunOptions copy = options;  // collect_options() needs mutable options
   // Results differ between instruction sets, which the environment variable selects; and all workers
   // or none take part in sending the weights.
@@ -172,7 +175,7 @@ std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
 RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)
     : launch(launch),
       device(make_device(options, launch)),
-      comm(meet(options, launch)),
+      comm(meet(options, launch, device)),
       started(start_of(options, *comm)),
       data(data_options(options, started)),
       tokenizer(tokenizer::Tokenizer::load(options.model.path)),

@@ -24,6 +24,7 @@ from small_world import SmallWorld  # noqa: E402
 NOT_RUN = [
     (r"make ", "builds or installs: the build itself and tests/packages"),
     (r"hf download|pip install|docker build", "needs a network"),
+    (r"bash tools/gpu_check\.sh", "needs a card: gpu_check"),
     (r"sysctl ", "changes this machine"),
     (r"bench/(peers|tuner_table)\.py|tools/serve_bench\.py", "needs other programs"),
     (r"build/tests/", "is a test of its own"),
