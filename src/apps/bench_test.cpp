@@ -41,6 +41,23 @@ TEST(BenchTest, DecodeReportsEachBatchSize) {
                    5 * rows[1]["weight_bytes_per_token"].get<double>());
 }
 
+// docs/memory.md: weights, master weights and moments, the sums, and the gradients of a layer and
+// the embedding. With those of the whole model, or with the sums and a KV cache at the same time, it
+// would be over the bound.
+TEST(BenchTest, PeakMemoryOfAnUpdateIsThePlanned) {
+  const Ended ended = run_program({"bench", "train", "--shape", "60m", "--prompts", "1",
+                                   "--samples", "2", "--prompt-tokens", "20", "--new-tokens", "12",
+                                   "--repeat", "1", "--threads", "2"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json row = json_lines(ended.out).at(0);
+  const double embedding = 512.0 * 50304, layer = 512.0 * 64 * 20 + 3.0 * 512 * 1536,
+               parameters = embedding + 8 * layer,
+               planned = (2 + 12 + 8) * parameters + 4 * (embedding + layer);
+  const double program = row["peak_memory_bytes"].get<double>() - planned;
+  EXPECT_GT(program, 0);
+  EXPECT_LT(program, 256e6) << "the program takes 180 to 210 MB, and the rest is activations";
+}
+
 TEST(BenchTest, DraftTrainComparesPackingAndPadding) {
   const std::string trace =
       scratch_file("dataset.json", R"({"0": {"output_tokens": "{10: 0.9, 80: 0.1}"}})");

@@ -44,9 +44,13 @@ class KvCache {
     ops::keep_path(storage_, tree_, batch, segment, path);
   }
   void clear_page(ops::PageId page);  // of all layers
+  // Returns the memory of all pages to the system, if it can be: until they are written again, at
+  // the same addresses. False: it cannot (Device::try_release).
+  bool try_release();
   void copy_page(ops::PageId from, ops::PageId to) { ops::copy_page(storage_, from, to); }
 
  private:
+  const Device device_;
   KvShape shape_;
   at::Tensor storage_;
   at::Tensor tree_;                      // [L, tree rows, 2 K H]

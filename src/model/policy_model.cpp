@@ -34,12 +34,19 @@ PolicyModel::PolicyModel(const ModelConfig& config, const Device& device, at::Sc
 
 void PolicyModel::list_parameters() {
   ParameterList list(parameters_, type_);
+  const int64_t first = config_.layers;  // the stage of the first layer, and of the embedding
   const std::string embedding = "model.embed_tokens.weight";
+  list.set_stages({config_.tied ? 0 : first, first});
   embedding_index_ = config_.tied ? list.add_matrix(embedding, embedding_)
                                   : list.add_table(embedding, embedding_table_);
-  for (size_t i = 0; i < layers_.size(); ++i)
-    layers_[i].list_parameters("model.layers." + std::to_string(i) + ".", list);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    list.set_stages({first - i, first - i});
+    layers_[static_cast<size_t>(i)].list_parameters("model.layers." + std::to_string(i) + ".",
+                                                    list);
+  }
+  list.set_stages({1, 1});
   final_norm_index_ = list.add_vector("model.norm.weight", final_norm_);
+  list.set_stages({0, 0});
   head_index_ = config_.tied ? embedding_index_ : list.add_matrix("lm_head.weight", head_);
 }
 
@@ -122,6 +129,22 @@ Tape::Tape(const PolicyModel& model, bool recompute)
       recompute_(recompute),
       inputs_(static_cast<size_t>(model.config().layers) + 1),
       layers_(recompute ? 1 : static_cast<size_t>(model.config().layers)) {}
+
+void Tape::release_memory() {
+  const auto forget = [](auto& list) {
+    const size_t size = list.size();
+    list.clear();
+    list.resize(size);
+  };
+  clear();
+  sequences_.release_memory();
+  on_device_.reset();
+  forget(inputs_);
+  forget(layers_);
+  hidden_ = {};
+  d_stream_ = {};
+  scratch_ = {};
+}
 
 void Tape::captured(const std::vector<int64_t>& layers, at::Tensor& out) {
   const int64_t size = model_.config().hidden;

@@ -78,6 +78,9 @@ class PolicyModel {
   // Adds the gradients of all parameters below the LM head, from d_hidden [T, D], the gradient of
   // forward()'s result.
   void backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
+  // Stages of a backward pass (BackwardStages): 0 is logits_backward() of all rows, the others
+  // are those of backward_layer(), from the last layer to the first.
+  int64_t backward_stages() const { return config_.layers + 1; }
   // The next layer of it. False: it was the last one.
   bool backward_layer(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
 

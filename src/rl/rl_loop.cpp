@@ -182,6 +182,7 @@ std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
     check_scored(prompts, rollouts);
     groups.add(std::move(prompts), std::move(rollouts));
   }
+  rollouts_.release_memory();
   report.end_phase("gen");
   rollouts_.end_step(report);
   return groups;
@@ -294,6 +295,7 @@ train::TrainStats RlLoop::update_policy(std::span<const train::TrainSample> samp
       samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
   if (stats.is_abandoned) return stats;
   check_logprobs(stats);
+  trainer_.release_memory();
   report.end_phase("update_actor");
   rollouts_.new_weights();
   return stats;

@@ -450,6 +450,8 @@ void RolloutPhase::begin_finished(std::span<const data::Prompt> prompts, const S
   if (rollouts.empty()) return;
   const uint32_t prompt = rollouts.front().prompt;
   TLT_CHECK(prompt < prompts.size(), "a finished group of prompt ", prompt);
+  // Nothing is unfinished here. The next turn of an episode would find its pages.
+  if (!episodes_) engine_.release_memory();
   plan.early_gradients->begin(prompts[prompt].tokens, rollouts);
 }
 

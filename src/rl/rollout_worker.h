@@ -65,6 +65,8 @@ class RolloutWorker {
 
   // The policy has been updated.
   void new_weights();
+  // Between the rollouts of a step and those of the next: frees what only rollouts need.
+  void release_memory() { engine_.release_memory(); }
 
   // Leaves the workers' group source; no rollouts after this. A worker that is lost later ends the
   // run.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -65,6 +66,11 @@ void Engine::resume(Group group, std::vector<Response> responses) {
   scheduler_.submit(std::move(state), std::move(responses));
 }
 
+void Engine::release_memory() {
+  scheduler_.new_weights();
+  if (std::exchange(has_written_cache_, false)) cache_.try_release();
+}
+
 std::shared_ptr<GroupState> Engine::make_state(Group group) const {
   check_input(group);
   const model::ModelConfig& config = model_.config();
@@ -122,6 +128,7 @@ bool Engine::step() {
   const StepPlan& plan = scheduler_.plan();
   stats_.schedule_seconds += watch.restart();
   if (plan.empty()) return false;
+  has_written_cache_ = true;
   for (const PageCopy& copy : plan.copies) cache_.copy_page(copy.from, copy.to);
   if (timer_) timer_->start();
   const at::Tensor& hidden = model_.forward(plan.batch, cache_, *activations_);

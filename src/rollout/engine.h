@@ -95,6 +95,11 @@ class Engine {
   // nothing is unfinished.
   void new_weights() { scheduler_.new_weights(); }
 
+  // Returns the memory of the KV cache to the system, where that is possible (kv_cache.h), until the
+  // next step; for the time of an update. The prefix cache is empty afterwards. REQUIRES: nothing is
+  // unfinished.
+  void release_memory();
+
   // Between steps: the tokens of a running response so far; empty when it does not run. Valid until
   // the next step.
   std::span<const int32_t> tokens_so_far(uint32_t prompt_id, uint32_t sample) const;
@@ -138,6 +143,7 @@ class Engine {
   HiddenStateObserver* observer_;  // or null
   Speculation* speculation_;       // or null
   kv::KvCache cache_;
+  bool has_written_cache_ = false;  // since release_memory()
   kv::PagePool pool_;
   Scheduler scheduler_;
   TokenSampler sampler_;

@@ -104,4 +104,8 @@ at::Tensor Device::lasting_zeros(at::IntArrayRef sizes, at::ScalarType type) con
       memory.get(), sizes, [memory](void*) {}, at::TensorOptions().dtype(type));
 }
 
+bool Device::try_release(const at::Tensor& lasting) const {
+  return is_cpu() && HugePages::try_release(lasting.data_ptr(), lasting.nbytes());
+}
+
 }  // namespace tlt::runtime

@@ -45,6 +45,10 @@ class Device {
   at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType type) const;
   // Zeros for long-lived memory that is read repeatedly: weights, KV cache (huge_pages.h).
   at::Tensor lasting_zeros(at::IntArrayRef sizes, at::ScalarType type) const;
+  // Returns the memory of a whole lasting_zeros() tensor to the system until it is written again:
+  // at the same address, and zero again. False: it stays as it is, because it is small or not on
+  // the CPU.
+  [[nodiscard]] bool try_release(const at::Tensor& lasting) const;
 
  private:
   Device(at::Device device, int threads);
