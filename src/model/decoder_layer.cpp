@@ -97,11 +97,52 @@ void DecoderLayer::finish(const Device& device, const at::Tensor& x, LayerActiva
   a.normed_middle.resize(device, rows, hidden_, type_);
   a.gate_up.resize(device, rows, 2 * intermediate_, type_);
   a.gated.resize(device, rows, intermediate_, type_);
-  ops::linear(device, a.attended.view(), output, a.middle.view(), {.residual = &x});
+  project_to_stream(device, {a.attended.view(), output, x, a.middle.view()}, a.parts);
 
   ops::rms_norm(device, a.middle.view(), middle_norm, epsilon_, a.normed_middle.view());
   ops::gated_linear(device, a.normed_middle.view(), gate_up, a.gate_up.view(), a.gated.view());
-  ops::linear(device, a.gated.view(), down, out, {.residual = &a.middle.view()});
+  project_to_stream(device, {a.gated.view(), down, a.middle.view(), out}, a.parts);
+}
+
+void DecoderLayer::project_to_stream(const Device& device, const Projection& p,
+                                     RowBuffer& parts) const {
+  if (sum_.slices == 1) return ops::linear(device, p.x, p.weight, p.out, {.residual = &p.residual});
+  const int64_t rows = p.x.size(0), columns = p.weight.rows();
+  at::Tensor all = parts.resize(device, sum_.slices * rows, columns, at::kFloat)
+                       .view({sum_.slices, rows, columns});
+  if (sum_.ranks == nullptr) {
+    ops::linear_slices(device, p.x, p.weight, all);
+  } else {
+    at::Tensor mine = all.select(0, sum_.ranks->rank());
+    ops::linear(device, p.x, p.weight, mine);
+    sum_.ranks->all_gather(all);
+  }
+  ops::add_slices(device, all, p.residual, p.out);
+}
+
+void DecoderLayer::assign_shard(const Device& device, const DecoderLayer& whole, int64_t rank) {
+  const int64_t size = shape_.head_size, q = shape_.heads * size, k = shape_.kv_heads * size;
+  const int64_t whole_q = whole.shape_.heads * size, whole_k = whole.shape_.kv_heads * size;
+  struct Rows {
+    int64_t from, count, to;
+  };
+  for (const auto& [from, count, to] : {Rows{rank * q, q, 0}, Rows{whole_q + rank * k, k, q},
+                                        Rows{whole_q + whole_k + rank * k, k, q + k}}) {
+    qkv.assign(device, whole.qkv.values(device, from, count), to);
+    if (qkv_bias.defined())
+      qkv_bias.narrow(0, to, count).copy_(whole.qkv_bias.narrow(0, from, count));
+  }
+  for (const int64_t half : {int64_t{0}, int64_t{1}})
+    gate_up.assign(device,
+                   whole.gate_up.values(device, half * whole.intermediate_ + rank * intermediate_,
+                                        intermediate_),
+                   half * intermediate_);
+  output.assign_columns(whole.output, rank * output.columns());
+  down.assign_columns(whole.down, rank * down.columns());
+  input_norm = whole.input_norm;
+  middle_norm = whole.middle_norm;
+  q_norm = whole.q_norm;
+  k_norm = whole.k_norm;
 }
 
 void DecoderLayer::forward_from(const LayerRows& rows, const Input& from, LayerActivations& a,

@@ -13,6 +13,7 @@
 #include "kv/kv_cache.h"
 #include "model/model_config.h"
 #include "model/parameter.h"
+#include "model/tensor_parallel.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
@@ -47,6 +48,7 @@ struct LayerActivations {
   RowBuffer normed_middle;  // [T, D]
   RowBuffer gate_up;        // [T, 2F]
   RowBuffer gated;          // [T, F]
+  RowBuffer parts;          // [S T, D] float32: parts of a sum over S slices (SlicedSum)
 };
 
 // Temporary memory of one backward pass, shared by the layers.
@@ -105,6 +107,12 @@ struct DecoderLayer {
 
   ops::AttentionShape attention_shape() const { return shape_; }
 
+  // How the forward products of `output` and `down` are summed from now on.
+  void set_sum(const SlicedSum& sum) { sum_ = sum; }
+
+  // This layer is rank `rank`'s part of `whole`: copies its weights, and shares the norms of whole.
+  void assign_shard(const Device& device, const DecoderLayer& whole, int64_t rank);
+
   // Computes out [T, D] from x [T, D]; may be the same tensor. `keep`: keeps in `a` what backward
   // needs.
   void forward(const LayerRows& rows, const at::Tensor& x, LayerActivations& a, at::Tensor& out,
@@ -143,10 +151,21 @@ struct DecoderLayer {
   ops::RopeStore rope(const at::Tensor& cos_sin) const;
 
  private:
+  // out = x W^T + residual, which is the residual stream.
+  struct Projection {
+    const at::Tensor& x;
+    const ops::Weight& weight;
+    const at::Tensor& residual;
+    at::Tensor& out;
+  };
+  void project_to_stream(const Device& device, const Projection& projection,
+                         RowBuffer& parts) const;
+
   ops::AttentionShape shape_;
   int64_t hidden_, intermediate_;
   double epsilon_;
   at::ScalarType type_;
+  SlicedSum sum_;
 };
 
 }  // namespace tlt::model

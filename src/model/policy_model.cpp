@@ -48,6 +48,13 @@ void PolicyModel::set_tokens(int64_t tokens) {
   tokens_ = tokens;
 }
 
+void PolicyModel::set_slices(int64_t slices) {
+  TLT_CHECK(slices >= 1 && (config_.heads * config_.head_size) % (2 * slices) == 0 &&
+                config_.intermediate % (2 * slices) == 0,
+            slices, " slices");
+  for (DecoderLayer& layer : layers_) layer.set_sum({.slices = slices});
+}
+
 kv::KvShape PolicyModel::kv_shape() const {
   return {.layers = config_.layers,
           .kv_heads = config_.kv_heads,
@@ -82,7 +89,13 @@ Activations::Activations(const PolicyModel& model, int64_t max_rows) {
 }
 
 const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cache,
-                                       Activations& a) const {
+                                       Activations& activations) const {
+  return forward_through(layers_, batch, cache, activations);
+}
+
+const at::Tensor& PolicyModel::forward_through(const std::vector<DecoderLayer>& layers,
+                                               const ops::Batch& batch, kv::KvCache& cache,
+                                               Activations& a) const {
   const at::Tensor& angles = rope_.reach(device_, batch);
   cache.reserve_tree(batch.tree_rows);
   a.residual_.resize(device_, batch.rows(), config_.hidden, type_);
@@ -101,7 +114,7 @@ const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cac
   };
   for (int64_t i = 0; i < config_.layers; ++i) {
     capture(i, x);
-    layers_[static_cast<size_t>(i)].forward(
+    layers[static_cast<size_t>(i)].forward(
         {device_, batch, angles, cache.layer(i), on_device ? &*on_device : nullptr}, x, a.layer_, x,
         /*keep=*/false);
   }

@@ -48,6 +48,10 @@ class PolicyModel {
   // Random weights for a training from scratch.
   void initialize(uint64_t seed);
 
+  // From now on forward passes sum the outputs of attention and feed-forward over this many slices,
+  // which gives the bits of a tensor parallel group of this size (tensor_parallel.h). Initially 1.
+  void set_slices(int64_t slices);
+
   // Final hidden states [T, D] (after the norm; a view into `activations`, valid until its next
   // use).
   const at::Tensor& forward(const ops::Batch& batch, kv::KvCache& cache,
@@ -83,7 +87,12 @@ class PolicyModel {
 
  private:
   friend class Activations;
+  friend class PolicyShard;
   friend class Tape;
+
+  const at::Tensor& forward_through(const std::vector<DecoderLayer>& layers,
+                                    const ops::Batch& batch, kv::KvCache& cache,
+                                    Activations& activations) const;
 
   // The same off the CPU, where the tokens are on the device already.
   void embed(const ops::Batch& batch, const ops::DeviceBatch& on_device, at::Tensor& out) const;

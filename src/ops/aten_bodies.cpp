@@ -32,6 +32,19 @@ void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const Lin
   out.copy_(y);
 }
 
+void linear_slices(const at::Tensor& x, const at::Tensor& w, at::Tensor& parts) {
+  const int64_t width = w.size(1) / parts.size(0);
+  for (int64_t i = 0; i < parts.size(0); ++i)
+    parts.select(0, i).copy_(
+        product(x.narrow(1, i * width, width), w.narrow(1, i * width, width).t()));
+}
+
+void add_slices(const at::Tensor& parts, const at::Tensor& residual, at::Tensor& out) {
+  at::Tensor sum = parts.select(0, 0).clone();
+  for (int64_t i = 1; i < parts.size(0); ++i) sum.add_(parts.select(0, i));
+  out.copy_(sum + residual);
+}
+
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
                            bool accumulate) {
   const at::Tensor d = product(dy, w);

@@ -17,6 +17,8 @@ namespace tlt::ops::aten {
 at::Tensor indices(std::span<const int32_t> tokens, const Device& device);
 
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras);
+void linear_slices(const at::Tensor& x, const at::Tensor& w, at::Tensor& parts);
+void add_slices(const at::Tensor& parts, const at::Tensor& residual, at::Tensor& out);
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
                            bool accumulate);
 void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,

@@ -77,6 +77,15 @@ void Weight::assign(const Device& device, const at::Tensor& values, int64_t firs
   });
 }
 
+void Weight::assign_columns(const Weight& whole, int64_t first_column) {
+  TLT_CHECK(whole.rows_ == rows_ && whole.type_ == type_ && first_column % 2 == 0 &&
+                first_column + columns_ <= whole.columns_,
+            "columns ", first_column, " + ", columns_, " of [", whole.rows_, ", ", whole.columns_,
+            "]");
+  const int64_t unit = storage_.dim() == 4 ? unit_elements(type_) : 1;
+  storage_.copy_(whole.storage_.narrow(1, first_column / unit, columns_ / unit));
+}
+
 at::Tensor Weight::values(const Device& device, int64_t first_row, int64_t n) const {
   TLT_CHECK(first_row >= 0 && n >= 0 && first_row + n <= rows_, "rows ", first_row, " + ", n,
             " of ", rows_);

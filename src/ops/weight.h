@@ -34,6 +34,10 @@ class Weight {
   // rounding to type().
   void assign(const Device& device, const at::Tensor& values, int64_t first_row = 0);
 
+  // Sets all values from columns first_column .. first_column + columns() of `whole`, which has as
+  // many rows. REQUIRES: first_column is even.
+  void assign_columns(const Weight& whole, int64_t first_column);
+
   // A row-major copy [n, K] in type(), of rows first_row .. first_row + n.
   at::Tensor values(const Device& device, int64_t first_row, int64_t n) const;
   at::Tensor values(const Device& device) const { return values(device, 0, rows_); }

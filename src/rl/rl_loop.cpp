@@ -58,7 +58,7 @@ std::unique_ptr<RemoteTeacher> make_remote_teacher(const run::RunOptions& option
 }  // namespace
 
 RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
-    : options_((options.check(), options)),
+    : options_((options.check(), run::check_workers(options, launch), options)),
       reward_(start_reward(options_)),
       context_(options_, launch),
       prompts_(load_rows(options_, context_, *reward_, data::Split::kTrain)),
@@ -129,7 +129,10 @@ int RlLoop::run() {
   rollouts_.disconnect();
   if (!teacher_fault_.empty()) throw Error(teacher_fault_);
   const int exit_code = run_.end();
-  if (run_.is_complete() && context_.is_first()) summarize_run();
+  if (run_.is_complete())
+    rollouts_.with_engine([this] {
+      if (context_.is_first()) summarize_run();
+    });
   return exit_code;
 }
 

@@ -425,6 +425,7 @@ void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const Sampling
 // Offers other workers this one's finished groups, and hands over those that were asked for. It
 // computes what is left when it is idle itself.
 void RolloutPhase::share_finished() {
+  engine_.keep_alive();
   attach(rewards_.poll());
   groups_.offer(finished_.complete());
   while (groups_.should_hand_over()) {
@@ -509,6 +510,7 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
   attach(rewards_.poll());
   while (!finished_.are_scored()) {
     begin_finished(prompts, plan);
+    engine_.keep_alive();
     report_progress();  // a reward has a timeout of its own
     if (wants_stop(plan)) {
       groups_.stop();  // so that the others do not wait for their scores either

@@ -4,8 +4,8 @@
 // on the other sequences of the batch, on chunked prefill, on preemption, on the size of the KV
 // cache or on the prefix cache (tests/invariants/batch_never_changes_tokens).
 //
-// Owns       the KV cache, its pages, the scheduler, the buffers of a step.
-// Borrows    the policy model (its weights change only while the engine is idle), StopString,
+// Owns       the model runner with the KV cache, its pages, the scheduler, the buffers of a step.
+// Borrows    the target model (its weights change only while the engine is idle), StopString,
 //            HiddenStateObserver, Speculation.
 // Not here   which sequences run in a step (scheduler.h), how a token is sampled (token_sampler.h).
 // Threading  engine thread only; no locks.
@@ -22,11 +22,11 @@
 #include <memory>
 #include <vector>
 
-#include "kv/kv_cache.h"
 #include "kv/page_pool.h"
 #include "model/policy_model.h"
 #include "rollout/engine_options.h"
 #include "rollout/hidden_state_observer.h"
+#include "rollout/model_runner.h"
 #include "rollout/scheduler.h"
 #include "rollout/speculation.h"
 #include "rollout/stop_string.h"
@@ -63,7 +63,7 @@ class Engine {
  public:
   // stop_string: required by requests with stop strings. observer: may be null. speculation: null
   // means non-speculative decoding; the tokens are the same either way. All outlive the engine.
-  Engine(const model::PolicyModel& model, const EngineOptions& options,
+  Engine(const TargetModel& target, const EngineOptions& options,
          const StopString* stop_string = nullptr, HiddenStateObserver* observer = nullptr,
          Speculation* speculation = nullptr);
   ~Engine();
@@ -82,6 +82,8 @@ class Engine {
 
   // Runs one forward pass and samples its tokens; false when nothing is unfinished.
   bool step();
+  // ModelRunner::keep_alive().
+  void keep_alive() { runner_->keep_alive(); }
 
   // Responses finished since the last call, in the order they finished.
   std::vector<Response> take_finished();
@@ -137,11 +139,10 @@ class Engine {
   const StopString* stop_string_;  // or null
   HiddenStateObserver* observer_;  // or null
   Speculation* speculation_;       // or null
-  kv::KvCache cache_;
+  const std::unique_ptr<ModelRunner> runner_;
   kv::PagePool pool_;
   Scheduler scheduler_;
   TokenSampler sampler_;
-  std::unique_ptr<model::Activations> activations_;
   EngineStats stats_;
   // Of a forward pass; null on the CPU, where the clock shows it.
   std::unique_ptr<runtime::DeviceTimer> timer_;

@@ -21,7 +21,8 @@ int64_t rows_of(const SampleRequest& request) {
 
 }  // namespace
 
-TokenSampler::TokenSampler(const model::PolicyModel& model, int64_t max_rows) : model_(model) {
+TokenSampler::TokenSampler(const model::PolicyModel& model, int64_t max_rows, ModelRunner* runner)
+    : model_(model), runner_(runner) {
   const int64_t vocabulary = model.config().vocabulary;
   const int64_t bound = kLogitsBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
   const int64_t rows = std::clamp<int64_t>(bound, 1, max_rows);
@@ -68,7 +69,8 @@ void TokenSampler::grow(int64_t rows) {
 // for each: one row more per response, and a single way to sample.
 void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const SampleRequest> requests) {
   at::Tensor logits = logits_.narrow(0, 0, std::ssize(rows_));
-  model_.logits(gather(hidden), logits);
+  const at::Tensor rows = gather(hidden);
+  runner_ ? runner_->logits(rows, logits) : model_.logits(rows, logits);
   const at::Tensor host = logits.cpu();  // one copy for all rounds
   while (!walks_.empty()) advance(requests, host);
 }

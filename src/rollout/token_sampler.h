@@ -15,14 +15,16 @@
 #include <vector>
 
 #include "model/policy_model.h"
+#include "rollout/model_runner.h"
 #include "rollout/step_plan.h"
 
 namespace tlt::rollout {
 
 class TokenSampler {
  public:
-  // Borrows the model. max_rows: the usual number of tokens sampled at once.
-  TokenSampler(const model::PolicyModel& model, int64_t max_rows);
+  // Borrows the model, and the runner whose LM head it uses; null: the model's. max_rows: the usual
+  // number of tokens sampled at once.
+  TokenSampler(const model::PolicyModel& model, int64_t max_rows, ModelRunner* runner = nullptr);
 
   // Result i has the tokens of requests[i], sampled from hidden [T, D]; valid until the next call.
   //
@@ -56,6 +58,7 @@ class TokenSampler {
   void advance(std::span<const SampleRequest> requests, const at::Tensor& logits);
 
   const model::PolicyModel& model_;
+  ModelRunner* const runner_;  // or null
   std::optional<ops::TargetOnlyRule> target_only_;
   at::Tensor hidden_;  // [R, D]
   at::Tensor logits_;  // [R, V] f32

@@ -25,16 +25,20 @@ std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::La
   set_log_rank(launch.rank, launch.world_size);
   // Before the others meet this worker: the launcher ends them, and exits with this one's code.
   if (launch.rank == 0) tracker::Trackers::check(options.trainer.logger);
-  const bool continues =
-      options.trainer.continues_after_loss() && !options.actor.use_distributed_optimizer;
+  const char* shared = options.actor.use_distributed_optimizer
+                           ? "actor.use_distributed_optimizer: a lost worker ends the run, as its "
+                             "part of the optimizer's state is lost too"
+                       : options.rollout.tensor_model_parallel_size > 1
+                           ? "rollout.tensor_model_parallel_size: a lost worker ends the run, as "
+                             "its group cannot decode without it"
+                           : nullptr;
+  const bool continues = options.trainer.continues_after_loss() && shared == nullptr;
   auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
                                           .rendezvous_seconds = options.trainer.timeout_seconds,
                                           .continues_after_loss = continues});
   if (options.trainer.continues_after_loss() && !continues && launch.world_size > 1 &&
       launch.rank == 0)
-    log_info(
-        "actor.use_distributed_optimizer: a lost worker ends the run, as its part of the "
-        "optimizer's state is lost too");
+    log_info("{}", shared);
   RunOptions copy = options;  // collect_options() needs mutable options
   // Results differ between instruction sets, which the environment variable selects; and all workers
   // or none take part in sending the weights.
@@ -104,8 +108,24 @@ Device make_device(const RunOptions& options, const cluster::Launch& launch) {
       "trainer.device");
 }
 
-std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
-                                                cluster::Comm& comm) {
+void check_workers(const RunOptions& options, const cluster::Launch& launch) {
+  const int64_t size = options.rollout.tensor_model_parallel_size, workers = launch.world_size;
+  if (size <= 1) return;
+  TLT_CHECK_INPUT(options.trainer.device == "cpu", "rollout.tensor_model_parallel_size is ", size,
+                  " and trainer.device ", options.trainer.device,
+                  "; only workers on the CPU decode together so far: give trainer.device=cpu, or "
+                  "rollout.tensor_model_parallel_size=1");
+  TLT_CHECK_INPUT(workers % size == 0, "rollout.tensor_model_parallel_size is ", size,
+                  ", and the run has ", workers, workers == 1 ? " worker" : " workers",
+                  ", which are not whole groups of ", size, "; start ",
+                  (workers + size - 1) / size * size,
+                  " workers (--workers, torchrun, mpirun or srun), or give a smaller size");
+}
+
+namespace {
+
+std::unique_ptr<model::PolicyModel> load_or_initialize(const RunOptions& options,
+                                                       const Device& device, cluster::Comm& comm) {
   if (options.model.random_seed < 0) {
     auto policy = model::load_policy(options.model.path, device, compute_type(options));
     if (options.trainer.broadcast_weights) broadcast_weights(*policy, comm);
@@ -114,6 +134,18 @@ std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const
   auto policy = std::make_unique<model::PolicyModel>(model::ModelConfig::read(options.model.path),
                                                      device, compute_type(options));
   policy->initialize(static_cast<uint64_t>(options.model.random_seed));
+  return policy;
+}
+
+}  // namespace
+
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
+                                                cluster::Comm& comm) {
+  const int64_t slices = options.rollout.tensor_model_parallel_size;
+  model::check_divisible(model::ModelConfig::read(options.model.path), slices,
+                         "rollout.tensor_model_parallel_size", options.model.path);
+  auto policy = load_or_initialize(options, device, comm);
+  policy->set_slices(slices);
   return policy;
 }
 

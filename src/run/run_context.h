@@ -25,6 +25,9 @@ namespace tlt::run {
 // local rank, so that the workers of a host take different ones.
 Device make_device(const RunOptions& options, const cluster::Launch& launch);
 
+// InputError: the workers are not whole tensor parallel groups, or not on a device that has these.
+void check_workers(const RunOptions& options, const cluster::Launch& launch);
+
 // The policy a run starts from: the weights of model.path, or random ones with model.random_seed.
 // All workers together.
 std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
