@@ -20,7 +20,7 @@ namespace tlt::rl {
 namespace {
 
 constexpr const char* kFile = "/unfinished_step";
-constexpr std::string_view kFirstLine = "tlt unfinished step 2\n";
+constexpr std::string_view kFirstLine = "tlt unfinished step 3\n";
 constexpr int64_t kMaxFileBytes = int64_t{1} << 36;
 // Of the weights, some matrices are hashed: a step changes all of them.
 constexpr size_t kHashedParameters = 8;
@@ -51,6 +51,11 @@ bool are_valid(const rollout::Response& response) {
   return end == 0 || end < std::ssize(response.tokens);
 }
 
+bool are_tokens(std::span<const int32_t> tokens, int64_t vocabulary) {
+  return std::ranges::all_of(tokens,
+                             [&](int32_t token) { return token >= 0 && token < vocabulary; });
+}
+
 // Whether the engine and the update can take these rollouts, whatever is in the file.
 bool are_valid(std::span<const run::Rollout> rollouts, std::span<const data::Prompt> prompts,
                const SamplingPlan& plan, int64_t vocabulary) {
@@ -68,8 +73,8 @@ bool are_valid(std::span<const run::Rollout> rollouts, std::span<const data::Pro
                       std::ssize(response.tokens) < plan.sampling->max_new_tokens) &&
            std::ssize(response.tokens) <= plan.sampling->max_new_tokens &&
            response.logprobs.size() == response.tokens.size() && are_valid(response) &&
-           std::ranges::all_of(response.tokens,
-                               [&](int32_t token) { return token >= 0 && token < vocabulary; });
+           are_tokens(response.tokens, vocabulary) && are_tokens(rollout.own_prompt, vocabulary) &&
+           (is_finished || rollout.own_prompt.empty());
   });
 }
 
