@@ -1,21 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Short names for setup/setup.sh, CMake and CTest. Each target runs the targets it depends on; a second run repeats
-# no work. CUDA=1 builds for CUDA (build-cuda/). JOBS is the number of cores.
+# no work. JOBS is the number of cores.
 
 SHELL := /bin/bash
 JOBS  ?= $(shell nproc)
-CUDA  ?= 0
 CI    ?= false
 
-ifeq ($(CUDA),1)
-  PRESET := cuda
-  BUILD  := build-cuda
-  SETUP_FLAGS := --cuda
-else
-  PRESET := default
-  BUILD  := build
-endif
+PRESET := default
+BUILD  := build
 empty :=
 space := $(empty) $(empty)
 CONFIGURE_FLAGS := -DTLT_WERROR=$(if $(filter true,$(CI)),ON,OFF)
@@ -30,7 +23,7 @@ PREFIX       ?= /usr/local
 DESTDIR      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench install wheel release docs clean
+.PHONY: help setup clients program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench gpu-bundle install wheel release docs clean
 
 help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
@@ -48,18 +41,19 @@ help:
 	@echo "make demo-model  train models/demo from random weights (about half an hour)"
 	@echo "make headline    what speculation gains where it pays: RL steps of a 25 M model, way by way (1.5 hours; HEADLINE_STEPS=10: 1)"
 	@echo "make bench       the CPU benchmarks, one JSON object per line"
+	@echo "make gpu-bundle  .gpu/bundle.tar.xz: what a machine with a card needs for tools/gpu_check.sh (docs/gpu.md)"
 	@echo "make install     the program, recipes, the demo's model, documentation and completion (PREFIX=/usr/local, DESTDIR=)"
 	@echo "make wheel       dist/tlt_rl-VERSION-….whl for pip: the program and the Python package"
 	@echo "make release     dist/: source archive, wheel, SBOM (SPDX) and SHA256SUMS of the commit"
 	@echo "make docs        build/site/: the documentation as a site"
 	@echo "make clean       remove the build folders (.deps/ stays)"
-	@echo "CUDA=1 builds for CUDA in build-cuda/; CI=true makes warnings errors; BROWSER=1 installs Chromium for a test"
+	@echo "CI=true makes warnings errors; BROWSER=1 installs Chromium for a test"
 
 setup:
-	@setup/setup.sh $(SETUP_FLAGS) $(if $(filter 1,$(BROWSER)),--browser)
+	@setup/setup.sh $(if $(filter 1,$(BROWSER)),--browser)
 
 clients:
-	@setup/setup.sh $(SETUP_FLAGS) --clients --tools
+	@setup/setup.sh --clients --tools
 
 # $(call configure,preset,folder): once, and again when the flags differ; CMake itself sees changed files.
 define configure
@@ -133,6 +127,10 @@ bench: program
 	@$(BUILD)/tlt bench decode --model models/demo
 	@$(BUILD)/tlt bench train --model models/demo
 
+gpu-bundle: program
+	@cmake --build $(BUILD) -j $(BUILD_JOBS) --target tlt_ops_test tlt_invariant_test tlt_far
+	@setup/packages/gpu_bundle.py $(BUILD) .gpu/bundle.tar.xz
+
 install: program
 	@setup/packages/stage.py $(BUILD) '$(DESTDIR)$(PREFIX)'
 
@@ -143,8 +141,8 @@ release: program
 	@setup/packages/release.py $(BUILD) dist
 
 docs: program
-	@setup/setup.sh $(SETUP_FLAGS) --tools
+	@setup/setup.sh --tools
 	@setup/packages/docs_site.py $(BUILD) $(BUILD)/site
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-clang build-cuda build-files build-tidy dist
+	rm -rf build build-asan build-tsan build-fuzz build-clang build-files build-tidy dist

@@ -9,7 +9,6 @@
 #   TORCH               sees libtorch and the precompiled header
 #   DEPENDS             exactly the folders that its files include; its tests may also include what those depend on
 #   SOURCES             its .cpp files
-#   CUDA_SOURCES        .cpp files for -DTLT_CUDA=ON only
 #   LIBRARIES           third-party targets (fmt::fmt, tlt_pcre2 …)
 #   PRIVATE_LIBRARIES   those whose headers no other folder needs to see
 #   TESTS               label unit; RANKS_TESTS: label ranks
@@ -21,7 +20,7 @@ set(TLT_TEST_KINDS TESTS RANKS_TESTS)
 
 function(tlt_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 folder "TORCH" ""
-    "DEPENDS;DEVICE_CASES;SOURCES;CUDA_SOURCES;LIBRARIES;PRIVATE_LIBRARIES;${TLT_TEST_KINDS};TORCH_FREE_SOURCES;TORCH_FREE_TESTS")
+    "DEPENDS;DEVICE_CASES;SOURCES;LIBRARIES;PRIVATE_LIBRARIES;${TLT_TEST_KINDS};TORCH_FREE_SOURCES;TORCH_FREE_TESTS")
   if(folder_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tlt_folder(${name}): unknown: ${folder_UNPARSED_ARGUMENTS}")
   endif()
@@ -37,12 +36,10 @@ function(tlt_folder name)
     set(folder_SOURCES "")
     set(folder_TESTS "")
     set(folder_RANKS_TESTS "")
+    set(folder_DEVICE_CASES "")
   endif()
   list(APPEND folder_SOURCES ${folder_TORCH_FREE_SOURCES})
   list(APPEND folder_TESTS ${folder_TORCH_FREE_TESTS})
-  if(TLT_CUDA)
-    list(APPEND folder_SOURCES ${folder_CUDA_SOURCES})
-  endif()
 
   if(folder_SOURCES)
     list(TRANSFORM folder_SOURCES PREPEND "${name}/")
@@ -90,7 +87,8 @@ endfunction()
 # program and its ctest entry, or n entries that share its cases and run side by side.
 # LABEL is "" (unit), ranks, invariant, far or slow; the entry is NAME or NAME_LABEL.
 # DEVICE_CASES: the cases that match a filter also run on the far device (tests/support/far_device.h), an entry for each
-# filter, label far; in a build with -DTLT_CUDA=ON also on CUDA, label cuda. An entry whose filter selects none fails.
+# filter, label far; and where nvcc is also on CUDA, label cuda. An entry whose filter selects none fails; those of CUDA
+# are skipped unless there is a card and the environment has TLT_TRY_CUDA=1 (tests/on_card.sh).
 function(tlt_test name label)
   if(NOT TLT_TESTS)
     return()
@@ -140,26 +138,46 @@ function(tlt_test name label)
   if(test_DEVICE_CASES)
     tlt_use_far_device(${target})
     tlt_device_tests(far)
-    if(TLT_CUDA)
-      tlt_device_tests(cuda TLT_TRY_CUDA=1)
+    if(TLT_NVCC)
+      add_dependencies(${target} tlt_cuda_plugin)
+      tlt_device_tests(cuda "${CMAKE_SOURCE_DIR}/tests/on_card.sh")
     endif()
   endif()
 endfunction()
 
-# The entries of tlt_test for the cases test_DEVICE_CASES on a device, whose tests need these variables.
+# The entries of tlt_test for the cases test_DEVICE_CASES on a device, whose tests are run by this command.
 macro(tlt_device_tests device)
-  set(variables "TLT_TEST_DEVICE=${device}" ${ARGN})
   set(number 0)
   foreach(filter IN LISTS test_DEVICE_CASES)
+    set_property(GLOBAL APPEND PROPERTY TLT_DEVICE_CASES "${target} ${filter}")
     math(EXPR number "${number} + 1")
-    add_test(NAME ${entry}_${device}_${number} COMMAND ${target} "--gtest_filter=${filter}")
+    add_test(NAME ${entry}_${device}_${number} COMMAND ${ARGN} $<TARGET_FILE:${target}> "--gtest_filter=${filter}")
     set_tests_properties(${entry}_${device}_${number} PROPERTIES LABELS ${device} TIMEOUT ${test_TIMEOUT} COST 100
-      ENVIRONMENT "${variables}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+      ENVIRONMENT "TLT_TEST_DEVICE=${device}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
     if("${device}" STREQUAL cuda)
-      set_tests_properties(${entry}_${device}_${number} PROPERTIES RUN_SERIAL ON)
+      set_tests_properties(${entry}_${device}_${number} PROPERTIES RUN_SERIAL ON SKIP_RETURN_CODE 77)
     endif()
   endforeach()
 endmacro()
+
+# Gives a program the kernels of a GPU over emulated blocks (ops/cuda/kernels_emulated.h), for tests.
+function(tlt_use_emulated_kernels target)
+  if(NOT TARGET tlt_emulated_kernels)
+    set(folder "${CMAKE_SOURCE_DIR}/src/ops/cuda")
+    add_library(tlt_emulated_kernels OBJECT "${folder}/emulated_block.cpp" "${folder}/kernels_emulated.cpp"
+      "${folder}/kernels_rows_emulated.cpp")
+    set_target_properties(tlt_emulated_kernels PROPERTIES UNITY_BUILD OFF)
+    target_link_libraries(tlt_emulated_kernels PRIVATE tlt_options)
+    target_compile_options(tlt_emulated_kernels PRIVATE -ffp-contract=off -fno-trapping-math)
+    if(NOT TLT_SANITIZE)
+      target_compile_options(tlt_emulated_kernels PRIVATE -O3)
+    endif()
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")  # as the CPU kernels need
+      target_compile_options(tlt_emulated_kernels PRIVATE -mavx2 -mfma)
+    endif()
+  endif()
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:tlt_emulated_kernels>)
+endfunction()
 
 # Gives a program the device "far" (tests/support/far_device.h).
 function(tlt_use_far_device target)
@@ -172,6 +190,7 @@ function(tlt_use_far_device target)
     tlt_use_precompiled_header(tlt_far_device)
   endif()
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:tlt_far_device>)
+  tlt_use_emulated_kernels(${target})
 endfunction()
 
 # tlt_isa_source(ops cpu/kernels.cpp avx2 "-mavx2 -mfma -mf16c"): one more copy of a file for another instruction
@@ -201,7 +220,8 @@ function(tlt_use_precompiled_header target)
     return()
   endif()
   if(NOT TARGET tlt_pch)
-    file(WRITE "${CMAKE_BINARY_DIR}/generated/pch.cpp" "// compiled for its precompiled header only\n")
+    # Unlike file(WRITE), leaves a file with this content as it is: CMake runs again after each commit.
+    file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/generated/pch.cpp" CONTENT "// compiled for its precompiled header only\n")
     add_library(tlt_pch OBJECT "${CMAKE_BINARY_DIR}/generated/pch.cpp")
     set_target_properties(tlt_pch PROPERTIES UNITY_BUILD OFF)
     target_link_libraries(tlt_pch PRIVATE tlt_options tlt_torch)
@@ -233,7 +253,7 @@ endfunction()
 macro(tlt_remember_folder name)
   set_property(GLOBAL APPEND PROPERTY TLT_FOLDERS ${name})
   set_property(GLOBAL PROPERTY TLT_DEPENDS_${name} "${folder_DEPENDS}")
-  set(listed ${folder_SOURCES} ${folder_CUDA_SOURCES} ${folder_TORCH_FREE_SOURCES} ${folder_TORCH_FREE_TESTS})
+  set(listed ${folder_SOURCES} ${folder_TORCH_FREE_SOURCES} ${folder_TORCH_FREE_TESTS})
   foreach(kind IN LISTS TLT_TEST_KINDS)
     list(APPEND listed ${folder_${kind}})
   endforeach()
@@ -261,6 +281,9 @@ function(tlt_program folder)
   add_executable(tlt ${folder}/main.cpp)
   target_link_libraries(tlt PRIVATE tlt_${folder})
   tlt_run_in(tlt "${CMAKE_BINARY_DIR}")
+  if(TARGET tlt_cuda_plugin)
+    add_dependencies(tlt tlt_cuda_plugin)  # both are of one build
+  endif()
   # Where setup/stage.sh puts the libraries of an installation. It has CMake replace the whole RPATH, which must not
   # become longer.
   set_property(TARGET tlt APPEND_STRING PROPERTY INSTALL_RPATH ";\$ORIGIN/../lib/tlt")

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--cuda] [--tidy] [--fuzz] [--picture] [--browser] [--clients] [--tools]: brings what the build needs,
+# setup/setup.sh [--tidy] [--fuzz] [--picture] [--browser] [--clients] [--tools]: brings what the build needs,
 # clang-tidy, clang with libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the
 # report's page. `make setup` calls it; a second run does nothing.
 # --clients brings the official Python clients that tests of `tlt serve` and of the trackers use
 # (wheels-clients.txt), and the package verifiers for tools/verifiers_env.py (wheels-verifiers.txt), --tools what builds
 # the site of docs/ and checks containers and scripts (wheels-tools.txt), if PyPI can be reached; `make test` calls both.
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
-#   2. The wheels of wheels.txt (and wheels-cuda.txt), pinned by version and hash, by pip into .deps/:
+#   2. The wheels of wheels.txt, pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/
 #      A torch 2.11 that python3 already has is linked instead. tlt itself never runs Python: what the rewards
 #      code and command start is the user's.
@@ -17,11 +17,9 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-cuda=no tidy=no fuzz=no picture=no browser=no clients=no tools=no
-lists=("$here/wheels.txt")
+tidy=no fuzz=no picture=no browser=no clients=no tools=no
 for flag; do
   case $flag in
-    --cuda) cuda=yes lists+=("$here/wheels-cuda.txt") ;;
     --tidy) tidy=yes ;;
     --fuzz) fuzz=yes ;;
     --picture) picture=yes ;;
@@ -91,13 +89,6 @@ debian_packages() {
 
 # ---- wheels
 
-pin() {  # what the stamp of this line of a wheel list must say
-  case $1 in
-    torch==*) printf '%s cuda=%s' "$1" "$cuda" ;;
-    *) printf '%s' "$1" ;;
-  esac
-}
-
 is_done() {  # is the wheel of this pin in place?
   local stamp=$deps/.stamps/${1%%==*}
   [ -f "$stamp" ] || return 1
@@ -108,7 +99,7 @@ is_done() {  # is the wheel of this pin in place?
     *) [ -d "$deps/nvidia" ] || return 1 ;;
   esac
   case $(cat "$stamp") in
-    "$(pin "$1")" | "$1 cuda=yes" | "linked cuda=$cuda" | "linked cuda=yes") ;;
+    "$1" | "$1 cuda="* | linked | "linked cuda="*) ;;  # "cuda=" was written by versions that built for cards separately
     *) return 1 ;;
   esac
 }
@@ -129,27 +120,23 @@ if importlib.metadata.version("torch").split("+")[0].startswith("2.11."):
 PYTHON
   ) || return 1
   [ -n "$found" ] && [ -e "$found/lib/libtorch_cpu.so" ] && [ -e "$found/include/ATen/ATen.h" ] || return 1
-  [ $cuda = no ] || [ -e "$found/lib/libtorch_cuda.so" ] || return 1
   say "using the torch of python3: $found"
   rm -rf "$deps/torch"
   ln -s "$found" "$deps/torch"
-  stamp torch "linked cuda=$cuda"
-  local libraries=("$found/lib/libtorch_cpu.so") name
-  [ $cuda = no ] || libraries+=("$found/lib/libtorch_cuda.so" "$found/lib/libtorch_cuda_linalg.so")
-  if [ -d "$found/../nvidia" ] && ! ldd "${libraries[@]}" | grep -q 'not found'; then
+  stamp torch linked
+  local name
+  if [ -d "$found/../nvidia" ] && ! ldd "$found/lib/libtorch_cpu.so" | grep -q 'not found'; then
     rm -rf "$deps/nvidia"
     ln -s "$(cd "$found/../nvidia" && pwd)" "$deps/nvidia"
     while read -r name; do
-      stamp "$name" "linked cuda=$cuda"
-    done < <(sed -n 's/^\(nvidia-[^=]*\)==.*/\1/p' "${lists[@]}")
+      stamp "$name" linked
+    done < <(sed -n 's/^\(nvidia-[^=]*\)==.*/\1/p' "$here/wheels.txt")
   fi
 }
 
-choose_files() {  # sets `files`: what is needed of a wheel; libraries a CPU-only build never loads stay out
+choose_files() {  # sets `files`: what is needed of a wheel; libraries that are used on cards only stay out
   case $1 in
-    torch)
-      files=('torch/include/*' 'torch/lib/libtorch_cpu.so' 'torch/lib/libc10.so' 'torch/lib/libgomp*')
-      [ $cuda = no ] || files=('torch/include/*' 'torch/lib/*.so*') ;;
+    torch) files=('torch/include/*' 'torch/lib/libtorch_cpu.so' 'torch/lib/libc10.so' 'torch/lib/libgomp*') ;;
     pyarrow) files=('pyarrow/include/*' 'pyarrow/libarrow.so.*' 'pyarrow/libparquet.so.*') ;;
     youplot) files=('youplot/vendor/uplot.*') ;;  # uPlot 1.6.31 as its authors published it
     *) files=('nvidia/*') ;;
@@ -178,7 +165,7 @@ unpack() {  # unpack PIN: the downloaded wheel into .deps, complete or not at al
   esac
   cp -alf "$fresh/." "$deps/"
   rm -rf "$fresh"
-  stamp "$name" "$(pin "$1")"
+  stamp "$name" "$1"
 }
 
 wheels() {
@@ -210,7 +197,7 @@ collect() {  # fills to_get with the lines of the wheel lists that are not in pl
   to_get=()
   while read -r line; do
     is_done "$line" || to_get+=("$line")
-  done < <(grep -hv '^#' "${lists[@]}")
+  done < <(grep -v '^#' "$here/wheels.txt")
 }
 
 check() {

@@ -23,6 +23,8 @@ import sys
 import threading
 import types
 
+MAX_BATCH = 64  # calls in one line
+
 answers = sys.stdout
 sys.stdout = sys.stderr  # what the environment prints is no answer
 
@@ -73,7 +75,7 @@ class Episode:
     async def create(self, messages, **_):
         from openai.types.chat import ChatCompletion
         new = [{"role": m["role"], "content": m.get("content") or ""} for m in messages[self.known:]]
-        self.answer(**({"messages": new} if self.known else {}))
+        self.answer(**({"messages": new} if self.known else {"max_batch": MAX_BATCH}))
         self.id, message = await self.turns.get()
         self.known = len(messages) + 1
         message = dict(message)
@@ -120,15 +122,19 @@ async def serve(environment):
             loop.call_soon_threadsafe(calls.put_nowait, line)
         loop.call_soon_threadsafe(calls.put_nowait, None)
 
-    threading.Thread(target=read, daemon=True).start()
-    while (line := await calls.get()) is not None:
-        call = json.loads(line)
+    def take(call):
         if call["call"] == "reset":
             episodes[call["episode"]] = Episode(environment, call)
         elif call["call"] == "step":
             episodes[call["episode"]].turns.put_nowait((call["id"], call["message"]))
         elif (episode := episodes.pop(call["episode"], None)) is not None:
             episode.task.cancel()
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := await calls.get()) is not None:
+        batch = json.loads(line)
+        for call in batch if isinstance(batch, list) else [batch]:
+            take(call)
 
 
 def main():

@@ -3,7 +3,8 @@
 """stage.py BUILD TARGET [--link]: what `make install` puts into TARGET, that is $(DESTDIR)$(PREFIX).
 
     bin/tlt            finds its libraries by ../lib/tlt, so the folder can be moved
-    lib/tlt/           those of the wheels in .deps/ that it needs: libtorch, Arrow, CUDA's two (0.5 GB)
+    lib/tlt/           those of the wheels in .deps/ that it needs: libtorch, Arrow, CUDA's two (0.5 GB); tlt's plug-in for
+                       CUDA, if it was built
     share/tlt/         recipes, models and tools; `tlt train recipes/demo.toml` finds them from any folder
     share/doc/tlt/     the documentation
     share/man, share/bash-completion, share/zsh, share/fish
@@ -36,6 +37,12 @@ def libraries_of(program):
     if missing:
         raise SystemExit(f"{program} does not find {', '.join(missing)}; type: make program")
     return {name: Path(path) for name, path in re.findall(r"^\s*(\S+) => (\S+) \(", output, re.MULTILINE)}
+
+
+def plugins(build):
+    """The plug-in for CUDA, which is built where nvcc is: name to path."""
+    path = build / "libtlt_cuda.so"
+    return {path.name: path} if path.exists() else {}
 
 
 def is_of_wheel(path):
@@ -87,6 +94,8 @@ def stage(build, target, links=False):
     for name, path in libraries_of(program).items():
         if is_of_wheel(path):
             copy(path, target / "lib/tlt" / name, links)
+    for name, path in plugins(build).items():
+        copy(path, target / "lib/tlt" / name)
     for name, path in shared_files().items():
         copy(path, target / "share/tlt" / name)
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "LICENSE", *sorted(ROOT.glob("docs/*"))]

@@ -5,7 +5,8 @@
     tlt/               the Python package (python/)
     tlt/bin/tlt        finds libtorch and Arrow in the folders of the wheels torch and pyarrow, which pip installs next to
                        it, and the rest in tlt/lib/tlt
-    tlt/lib/tlt/       the Debian libraries that it needs, with their licences in .dist-info; not the C and C++ libraries
+    tlt/lib/tlt/       the Debian libraries that it needs, with their licences in .dist-info; not the C and C++ libraries;
+                       and the plug-in for CUDA, if it was built
     tlt/share/tlt/     recipes, models and tools
     share/man, share/bash-completion …   in the environment's own folders
 
@@ -72,6 +73,8 @@ def write_wheel(build, folder):
         wheel.add("tlt/bin/tlt", Path(scratch) / "tlt", is_program=True)
         info = f"{wheel.name}.dist-info/licenses"
         for name, path in sorted(bundled(program).items()):
+            wheel.add(f"tlt/lib/tlt/{name}", path)
+        for name, path in stage.plugins(build).items():
             wheel.add(f"tlt/lib/tlt/{name}", path)
         for package in sorted({debian_package(path) for path in bundled(program).values()}):
             wheel.add(f"{info}/{package}.txt", Path("/usr/share/doc") / package / "copyright")

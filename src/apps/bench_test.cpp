@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <map>
 
 #include "tests/support/run_program.h"
 
@@ -39,6 +40,23 @@ TEST(BenchTest, DecodeReportsEachBatchSize) {
   EXPECT_EQ(rows[1]["batch"], 5);
   EXPECT_DOUBLE_EQ(rows[0]["weight_bytes_per_token"].get<double>(),
                    5 * rows[1]["weight_bytes_per_token"].get<double>());
+}
+
+// docs/memory.md: weights, master weights and moments, the sums, and the gradients of a layer and
+// the embedding. With those of the whole model, or with the sums and a KV cache at the same time, it
+// would be over the bound.
+TEST(BenchTest, PeakMemoryOfAnUpdateIsThePlanned) {
+  const Ended ended = run_program({"bench", "train", "--shape", "60m", "--prompts", "1",
+                                   "--samples", "2", "--prompt-tokens", "20", "--new-tokens", "12",
+                                   "--repeat", "1", "--threads", "2"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json row = json_lines(ended.out).at(0);
+  const double embedding = 512.0 * 50304, layer = 512.0 * 64 * 20 + 3.0 * 512 * 1536,
+               parameters = embedding + 8 * layer,
+               planned = (2 + 12 + 8) * parameters + 4 * (embedding + layer);
+  const double program = row["peak_memory_bytes"].get<double>() - planned;
+  EXPECT_GT(program, 0);
+  EXPECT_LT(program, 256e6) << "the program takes 180 to 210 MB, and the rest is activations";
 }
 
 TEST(BenchTest, DraftTrainComparesPackingAndPadding) {
@@ -257,6 +275,29 @@ TEST(BenchTest, ForwardReportsEveryKindAndSize) {
                                                                  {"sequences", 10}}));
 }
 
+TEST(BenchTest, GraphsCountsWhatEachPolicyCaptures) {
+  const Ended ended =
+      run_program({"bench", "graphs", "--model", golden_model("qwen2_tied"), "--batch", "20",
+                   "--responses", "40", "--prompt-tokens", "9", "--new-tokens", "40"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  std::map<std::string, json> lines;
+  for (const json& row : json_lines(ended.out)) {
+    lines[row["policy"]] = row;
+    EXPECT_EQ(row["graph_memory_bytes"], "not measured");
+    EXPECT_GT(row["passes"], 8);
+  }
+  ASSERT_EQ(lines.size(), 4u);
+  const auto count = [&](const char* policy, const char* field) {
+    return lines.at(policy)[field].get<int64_t>();
+  };
+  for (const char* field : {"graphs", "captured_rows"}) {
+    EXPECT_GT(count("naive", field), count("bucketed", field)) << field;
+    EXPECT_GE(count("naive", field), count("single", field)) << field;
+    EXPECT_GT(count("ours", field), 0) << field;
+  }
+  EXPECT_LE(count("ours", "graphs"), 67) << "the padded numbers of rows";
+}
+
 TEST(BenchTest, WrongFlagsAreNamed) {
   const Ended ended = run_program({"bench", "decode", "--batch", "0"});
   EXPECT_EQ(ended.exit_code, 2);
@@ -278,6 +319,9 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   const Ended growth = run_program({"bench", "growth", "--factor", "4,1"});
   EXPECT_EQ(growth.exit_code, 2);
   EXPECT_THAT(complaint(growth, "bench"), HasSubstr("--factor has 1; give ascending numbers"));
+  const Ended graphs = run_program({"bench", "graphs", "--batch", "513"});
+  EXPECT_EQ(graphs.exit_code, 2);
+  EXPECT_THAT(complaint(graphs, "bench"), HasSubstr("--batch is 513; give a number from 1 to 512"));
   const Ended forward = run_program({"bench", "forward", "--as", "forest"});
   EXPECT_EQ(forward.exit_code, 2);
   EXPECT_THAT(complaint(forward, "bench"), HasSubstr("--as has 'forest'; give tree"));

@@ -3,7 +3,6 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <torch/version.h>
@@ -23,6 +22,7 @@
 #include "bench/machine.h"
 #include "bench/ridge.h"
 #include "ops/cpu.h"
+#include "runtime/cuda_plugin.h"
 
 namespace tlt::apps {
 namespace {
@@ -52,11 +52,28 @@ Finding kernels() {
           "bfloat16 is faster with AVX512-BF16 (AMD since Zen 4, Intel since Cooper Lake)"};
 }
 
-Finding batch_invariance(at::ScalarType type, const char* name) {
-  const std::string difference = first_row_difference(type);
-  if (difference.empty()) return good(name, "batch invariance: bit-identical");
-  return {Verdict::kBad, name, difference,
-          "results on this machine depend on the batch; report the CPU with this line"};
+Finding batch_invariance(const Device& device, at::ScalarType type, const char* name) {
+  const std::string difference = first_row_difference(device, type);
+  const std::string on = device.is_cpu() ? "" : " on " + device.name();
+  if (difference.empty()) return good(name, "batch invariance" + on + ": bit-identical");
+  return {Verdict::kBad, name, difference + on,
+          "results on this machine depend on the batch; report the processor with this line"};
+}
+
+// Of a model folder, or one of the models of tlt simulate.
+simulate::ModelShape shape_named(const std::string& name) {
+  const bool is_folder = std::filesystem::exists(name + "/config.json");
+  return is_folder ? shape_of(model::ModelConfig::read(name), name) : simulate::find_model(name);
+}
+
+// Of the weights of a model; nothing on the CPU, whose products do not depend on their sizes.
+void add_products(const Device& device, const std::string& model, std::vector<Finding>& findings) {
+  TLT_CHECK_INPUT(!device.is_cpu(), "--products ", model,
+                  " needs a device whose library has products of many kinds; give --device cuda");
+  for (const TriedMatrix& matrix : try_products(device, at::kBFloat16, shape_named(model)))
+    findings.push_back({matrix.is_good ? Verdict::kGood : Verdict::kBad, "product",
+                        matrix.name + ": " + matrix.text,
+                        matrix.is_good ? "" : "report the card with this line"});
 }
 
 Finding cores(const bench::Machine& machine) {
@@ -88,16 +105,26 @@ Finding memory(const bench::Machine& machine) {
           "training takes 16 bytes per parameter plus activations; close other programs"};
 }
 
-Finding cuda() {
-  if (at::hasCUDA())
-    return good("CUDA", fmt::format("{} devices", at::detail::getCUDAHooks().deviceCount()));
-  const bool has_gpu = std::filesystem::exists("/dev/nvidiactl");
-  return {Verdict::kNote, "CUDA",
-          has_gpu ? "this build is for the CPU, and the machine has a GPU"
-                  : "no GPU on this machine; the CPU is used",
-          has_gpu ? "make setup CUDA=1 && make build CUDA=1 builds for it; no GPU has passed the "
-                    "tests yet (docs/gpu.md)"
-                  : ""};
+// What --device cuda needs: a line for each part, and one for each card. Nothing is opened.
+std::vector<Finding> cuda() {
+  const runtime::CudaParts parts = runtime::examine_cuda();
+  const runtime::CudaDriver& driver = parts.driver;
+  const auto part = [](const char* what, const std::string& text, const std::string& fault) {
+    if (fault.empty()) return good(what, text);
+    return Finding{Verdict::kNote, what, "--device cuda cannot be used: " + fault, ""};
+  };
+  std::vector<Finding> findings = {part(
+      "CUDA driver", "for CUDA up to " + runtime::cuda_version_text(driver.version), driver.fault)};
+  for (const runtime::CudaCard& card : driver.cards)
+    findings.push_back(part("CUDA card",
+                            fmt::format("{}, sm_{}{}, {:.1f} GiB", card.name, card.major,
+                                        card.minor, gigabytes(card.bytes)),
+                            runtime::card_fault(card)));
+  findings.push_back(part("CUDA torch", parts.torch_path, parts.torch_fault));
+  findings.push_back(part("CUDA plug-in", parts.plugin_path, parts.plugin_fault));
+  if (driver.fault.empty())
+    findings.back().advice = "no GPU has passed the tests yet: TLT_TRY_CUDA=1 (docs/gpu.md)";
+  return findings;
 }
 
 Finding zeromq() {
@@ -119,29 +146,30 @@ Finding disk() {
       "a checkpoint takes 14 bytes per parameter; set trainer.default_local_dir to a larger disk"};
 }
 
-std::vector<Finding> examine() {
+struct Examined {
+  std::string device = "cpu";
+  std::vector<std::string> products;  // models
+};
+
+std::vector<Finding> examine(const Examined& examined) {
+  const Device device = Device::parse(examined.device, /*threads=*/0);
   const bench::Machine machine = bench::read_machine();
   std::vector<Finding> findings = {
       good("tlt", fmt::format("{} ({})", kVersion, kCommit)),
       good("CPU", fmt::format("{}; {}", machine.cpu, fmt::join(machine.features, " "))), kernels()};
   if (findings.back().verdict != Verdict::kBad) {
-    findings.push_back(batch_invariance(at::kFloat, "float32"));
-    findings.push_back(batch_invariance(at::kBFloat16, "bfloat16"));
+    findings.push_back(batch_invariance(device, at::kFloat, "float32"));
+    findings.push_back(batch_invariance(device, at::kBFloat16, "bfloat16"));
+    for (const std::string& model : examined.products) add_products(device, model, findings);
     findings.push_back(speculation());
   }
   findings.push_back(cores(machine));
   findings.push_back(memory(machine));
   findings.push_back(good("torch", TORCH_VERSION));
-  findings.push_back(cuda());
+  for (Finding& finding : cuda()) findings.push_back(std::move(finding));
   findings.push_back(zeromq());
   findings.push_back(disk());
   return findings;
-}
-
-// Of a model folder, or one of the models of tlt simulate.
-simulate::ModelShape shape_named(const std::string& name) {
-  const bool is_folder = std::filesystem::exists(name + "/config.json");
-  return is_folder ? shape_of(model::ModelConfig::read(name), name) : simulate::find_model(name);
 }
 
 int print_plan(const std::string& name, const PlanOptions& options) {
@@ -166,8 +194,14 @@ const char* mark(Verdict verdict) {
 int run_doctor(const cli::Arguments& arguments) {
   CLI::App app("Checks this machine and advises what to do about what is missing.");
   std::string planned, teacher;
+  Examined examined;
   PlanOptions plan;
   app.option_defaults()->always_capture_default();
+  app.add_option("--device", examined.device, "The device whose batch invariance is checked.");
+  app.add_option("--products", examined.products,
+                 "With --device: also tries the matrix products with the weights of these models, "
+                 "named as for --plan.")
+      ->delimiter(',');
   app.add_option(
       "--plan", planned,
       "Prints the memory that tlt train takes for this model instead: a folder, or one of "
@@ -187,7 +221,7 @@ int run_doctor(const cli::Arguments& arguments) {
   if (!teacher.empty()) plan.teacher = shape_named(teacher);
   if (!planned.empty()) return print_plan(planned, plan);
   bool is_usable = true;
-  for (const Finding& finding : examine()) {
+  for (const Finding& finding : examine(examined)) {
     fmt::print("{:<5}{:<15}{}\n", mark(finding.verdict), finding.what, finding.text);
     if (!finding.advice.empty()) fmt::print("{:<20}-> {}\n", "", finding.advice);
     is_usable = is_usable && finding.verdict != Verdict::kBad;

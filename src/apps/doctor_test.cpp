@@ -26,8 +26,15 @@ TEST(DoctorTest, OptionsPageHasTheOptions) {
 }
 
 TEST(RowProbeTest, RowsDoNotDependOnTheBatch) {
-  EXPECT_EQ(first_row_difference(at::kFloat), "");
-  EXPECT_EQ(first_row_difference(at::kBFloat16), "");
+  const Device device = Device::cpu(/*threads=*/0);
+  EXPECT_EQ(first_row_difference(device, at::kFloat), "");
+  EXPECT_EQ(first_row_difference(device, at::kBFloat16), "");
+}
+
+TEST(DoctorTest, ProductsAreOfOtherDevices) {
+  const Ended ended = run_program({"doctor", "--products", "Qwen2.5-0.5B"});
+  EXPECT_EQ(ended.exit_code, 2) << ended.out;
+  EXPECT_THAT(ended.err, HasSubstr("give --device cuda"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/run_program.h"
@@ -94,10 +95,92 @@ for line in sys.stdin:
   EXPECT_EQ(report.exit_code, 0) << report.err;
 }
 
+// The first row's own check is episode 1.
+TEST(EnvironmentRunTest, PromptsOfTheEnvironmentAreLimited) {
+  const std::string script = scratch_file("prompts.py", R"(
+import json, sys
+for line in sys.stdin:
+    call = json.loads(line)
+    if call['call'] == 'close': continue
+    answer = {'id': call['id']}
+    if call['call'] == 'reset':
+        user = [{'role': 'user', 'content': '1,2:3'}]
+        answer.update({2: {'prompt_token_ids': [10**6]}, 3: {'prompt_token_ids': 65 * [7]},
+                       4: {'prompt': [{'role': 'user', 'content': 65 * '7,'}]},
+                       5: {'prompt': user, 'messages': [{'role': 'user', 'content': 60 * '7,'}]},
+                       6: {'prompt': [7]}, 7: {'prompt': user},
+                       8: {'prompt_token_ids': [7, 8, 9], 'prompt': user}}.get(call['episode'], {}))
+    else:
+        answer.update(reward=call['episode'] % 2, done=True)
+        if call['episode'] == 9: answer.update(done=False, prompt=[{'role': 'user', 'content': '1'}])
+    print(json.dumps(answer), flush=True)
+)");
+  const Ended ended =
+      run_program(run_with("[\"python3\",\"" + script + "\"]", {"data.max_prompt_length=64"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  std::string faults, inputs;
+  for (const json& row : json_file(scratch_folder() + "/run/rollouts/000001.jsonl")) {
+    faults += row.value("reward_fault", "") + "\n";
+    inputs += row["input"].get<std::string>() + "\n";
+  }
+  EXPECT_THAT(faults, AllOf(HasSubstr("has token 1000000; the model's vocabulary ends at"),
+                            HasSubstr("has 65 tokens and data.max_prompt_length is 64"),
+                            HasSubstr("first messages have"), HasSubstr("the environment's prompt"),
+                            HasSubstr("answer to step")));
+  EXPECT_THAT(inputs, HasSubstr("1,2:3\n"));
+  const json metrics = json_file(scratch_folder() + "/run/metrics.jsonl").back();
+  EXPECT_EQ(metrics["environment/failed"], 6);
+}
+
+// Rewards of turns add up to an episode's score, whatever ends it, and the group's scores give the
+// advantages. Episodes have no end, end at the second turn with a reward for it, or get an
+// observation that is too long.
+TEST(EnvironmentRunTest, LimitsEndEpisodesWithTheRewardsSoFar) {
+  const std::string script = scratch_file("limits.py", R"(
+import json, sys
+for line in sys.stdin:
+    call = json.loads(line)
+    if call['call'] == 'close': continue
+    answer, kind = {'id': call['id']}, call['episode'] % 3
+    if call['call'] == 'step':
+        answer.update(reward=0.25, extra={'kind': kind}, messages=[{'role': 'user', 'content': '7'}])
+        if kind == 1: answer['messages'][0]['content'] = 60 * '7,'
+        if kind == 2 and call['turn'] == 2: answer.update(done=True, reward=0.5)
+    print(json.dumps(answer), flush=True)
+)");
+  const Ended ended = run_program(
+      run_with("[\"python3\",\"" + script + "\"]",
+               {"environment.max_turns=3", "rollout.stop=[\"=\",\"+\",\"-\",\"*\",\"\\n\"]"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  std::map<int, std::vector<json>> groups;
+  std::map<std::string, int> seen;
+  for (const json& row : json_file(scratch_folder() + "/run/rollouts/000001.jsonl")) {
+    groups[row["prompt_id"]].push_back(row);
+    if (!row.contains("kind")) continue;  // cut off in its first turn, which was not sent
+    const int kind = row["kind"], turns = row["turns"];
+    ++seen[std::to_string(kind) + " " + std::to_string(turns) + " " +
+           row["finish_reason"].get<std::string>() + " " + row["score"].dump()];
+    EXPECT_FALSE(row.contains("reward_fault")) << row["reward_fault"];
+  }
+  EXPECT_GT(seen["0 3 length 0.75"], 0) << json(seen);
+  EXPECT_GT(seen["1 1 length 0.25"], 0) << json(seen);
+  EXPECT_GT(seen["2 2 stop 0.75"], 0) << json(seen);
+  for (const auto& [prompt, rows] : groups) {
+    double mean = 0, sum = 0;
+    for (const json& row : rows)
+      mean += row["score"].get<double>() / static_cast<double>(rows.size());
+    for (const json& row : rows) {
+      sum += row["advantage"].get<double>();
+      EXPECT_EQ(row["advantage"] > 0.001, row["score"] > mean + 0.001) << row["score"];
+    }
+    EXPECT_NEAR(sum, 0, 1e-3);
+  }
+  EXPECT_EQ(json_file(scratch_folder() + "/run/metrics.jsonl").back()["environment/failed"], 0);
+}
+
 // The last episode's answer waits until the run has computed something in the meantime, at most
-// for five seconds. The other episodes end at once.
-TEST(EnvironmentRunTest, ComputesGradientsWhileTheEnvironmentWorks) {
-  const std::string script = scratch_file("slow.py", R"(
+// for 20 seconds, in which polls alone take less time than that. The other episodes end at once.
+constexpr const char* kSlow = R"(
 import json, os, sys, time
 def cpu_ticks():
     fields = open('/proc/%d/stat' % os.getppid()).read().rsplit(')', 1)[1].split()
@@ -116,14 +199,34 @@ for line in sys.stdin:
     print(json.dumps(answer), flush=True)
     if done == 15:
         time.sleep(0.2)
-        before, end = cpu_ticks(), time.time() + 5
-        while cpu_ticks() < before + 5 and time.time() < end: time.sleep(0.01)
+        before, end = cpu_ticks(), time.time() + 20
+        while cpu_ticks() < before + 25 and time.time() < end: time.sleep(0.01)
+        last['extra'] = {'worked': int(cpu_ticks() >= before + 25)}
         print(json.dumps(last), flush=True)
-)");
+)";
+
+TEST(EnvironmentRunTest, ComputesGradientsWhileTheEnvironmentWorks) {
+  const std::string script = scratch_file("slow.py", kSlow);
   const Ended ended = run_program(run_with("[\"python3\",\"" + script + "\"]"));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   const json metrics = json_file(scratch_folder() + "/run/metrics.jsonl").back();
   EXPECT_GT(metrics["rollout/early_gradient_seconds"], 0);
+  EXPECT_EQ(metrics["environment/failed"], 0)
+      << "15 others are done before the first one is answered";
+}
+
+// Then there are no gradients to compute: no other worker is needed, nor idle.
+TEST(EnvironmentRunTest, TrainsTheDraftModelWhileTheEnvironmentWorks) {
+  const std::string script = scratch_file("slow.py", kSlow);
+  const Ended ended =
+      run_program(run_with("[\"python3\",\"" + script + "\"]", {"actor.early_gradients=false"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json metrics = json_file(scratch_folder() + "/run/metrics.jsonl").back();
+  EXPECT_GT(metrics["drafter/used_seconds"], 0);
+  double worked = 0;
+  for (const json& row : json_file(scratch_folder() + "/run/rollouts/000001.jsonl"))
+    worked += row.value("worked", 0.0);
+  EXPECT_EQ(worked, 1) << "the last answer came after 20 seconds of waiting";
 }
 
 TEST(EnvironmentRunTest, RefusesWhatCannotWork) {
@@ -143,6 +246,8 @@ TEST(EnvironmentRunTest, RefusesWhatCannotWork) {
   EXPECT_THAT(refusal(run_with(game, {"data.chat_template=auto"})), HasSubstr("chat template"));
   EXPECT_THAT(refusal(run_with(game, {"environment.max_turns=0"})),
               HasSubstr("environment.max_turns is 0"));
+  EXPECT_THAT(refusal(run_with(game, {"speculative.train.consolidate_below=8"})),
+              AllOf(HasSubstr("consolidate_below is 8"), HasSubstr("do not migrate")));
   EXPECT_THAT(refusal(run_with(game, {"environment.tool_calls=xml"})),
               HasSubstr("use auto, hermes, llama3_json or json"));
 }

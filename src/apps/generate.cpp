@@ -8,6 +8,9 @@
 // file. A row without an id has its row number as id. "text" includes special tokens; it is left
 // out if the model folder has no tokenizer. Without --output only the text is printed.
 //
+// With --tensor-parallel-size the command runs in as many workers; the first one reads, decodes and
+// writes, and the others compute their part of each pass.
+//
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
@@ -16,6 +19,7 @@
 #include <unordered_map>
 
 #include "apps/commands.h"
+#include "apps/generation_workers.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/clock.h"
@@ -25,7 +29,9 @@
 #include "base/sentence.h"
 #include "cli/generation_flags.h"
 #include "cli/ordered_output.h"
+#include "cli/recipe.h"
 #include "cli/rows.h"
+#include "model/tensor_parallel.h"
 #include "rollout/engine.h"
 
 namespace tlt::apps {
@@ -38,7 +44,7 @@ constexpr double kShortSeconds = 10;  // reported with a decimal
 struct GenerateFlags : cli::GenerationFlags {
   std::vector<std::string> texts;
   std::string prompts, output;  // output empty: print the text
-  int64_t samples = 1;
+  int64_t samples = 1, tensor_parallel_size = 1;
   bool resume = false, raw = false, chat = false;
 
   void add_to(CLI::App& flags) {
@@ -70,10 +76,18 @@ struct GenerateFlags : cli::GenerationFlags {
     speculation.defers_measuring = true;
     flags.add_option("--max-running", engine.max_running,
                      "Maximum number of responses decoded together.");
+    flags.add_option(kTensorParallel, tensor_parallel_size,
+                     "Workers that decode together, each with its part of the model and the KV "
+                     "cache: 1, 2, 4 or 8. Started on this machine, unless a launcher (torchrun, "
+                     "mpirun, srun) has started them.");
   }
 
   void check() {
     cli::GenerationFlags::check();
+    model::check_tensor_parallel_size(tensor_parallel_size, kTensorParallel);
+    TLT_CHECK_INPUT(tensor_parallel_size == 1 || model.device == "cpu", kTensorParallel, " is ",
+                    tensor_parallel_size, " and --device ", model.device,
+                    "; only workers on the CPU decode together so far: give --device cpu");
     TLT_CHECK_INPUT(!prompts.empty() || !texts.empty(),
                     "no prompts; give a file with --prompts or a string with --prompt");
     TLT_CHECK_INPUT(samples >= 1 && samples <= 1 << 20, "--samples is ", samples,
@@ -165,6 +179,7 @@ nlohmann::ordered_json settings_of(const GenerateFlags& flags, const model::Poli
                    {"--accept-rule", flags.speculation.accept_rule},
                    {"--accept-threshold-single", flags.speculation.accept_threshold_single},
                    {"--accept-threshold-acc", flags.speculation.accept_threshold_acc}});
+  if (flags.tensor_parallel_size > 1) settings[kTensorParallel] = flags.tensor_parallel_size;
   // By that rule the tokens depend on what is drafted.
   if (flags.speculation.accept_rule == "target_only")
     settings.update({{"--speculation", flags.speculation.speculation},
@@ -281,6 +296,21 @@ class Generation {
   std::vector<Part> parts_;  // indexed by the engine's prompt id
 };
 
+// Borrows flags and prompts.
+cli::OrderedOutput open_output(const GenerateFlags& flags, const Prompts& prompts,
+                               const model::PolicyModel& policy, const cli::Arguments& arguments) {
+  return cli::OrderedOutput(
+      {.path = flags.output_path(),
+       .resume = flags.resume,
+       .settings =
+           is_stream(flags.output_path()) ? nlohmann::ordered_json() : settings_of(flags, policy),
+       .lines = prompts.size() * flags.samples,
+       .resume_command = cli::shell_command(arguments, "--resume")},
+      [&flags, &prompts](const json& line, int64_t /*number*/, const std::string& where) {
+        return Generation::place_of(flags, prompts, line, where);
+      });
+}
+
 void log_speculation(const rollout::SpeculationStats& stats, const rollout::EngineStats& engine) {
   if (stats.trees == 0) return;
   const auto share = [](int64_t part, int64_t whole) {
@@ -303,10 +333,19 @@ int run_generate(const cli::Arguments& arguments) {
   flags.add_to(app);
   if (!cli::try_parse(app, arguments)) return 0;
   flags.check();
+  GenerationWorkers workers(flags.tensor_parallel_size);
+  if (workers.are_to_start()) return cli::start_workers(flags.tensor_parallel_size, arguments);
+  workers.share_cores(flags.model);
   install_interrupt_handler();
 
   const auto policy = flags.model.load();
   const auto tokenizer = flags.model.load_tokenizer(*policy);
+  model::check_divisible(policy->config(), flags.tensor_parallel_size, kTensorParallel,
+                         flags.model.model);
+  if (!workers.is_first()) {
+    workers.follow(settings_of(flags, *policy), *policy);
+    return interrupted() ? interrupt_exit_code() : 0;
+  }
   TLT_CHECK_INPUT(tokenizer || !flags.output.empty(), flags.model.model,
                   " has no tokenizer.json, so no text can be printed; give --output");
   const Prompts prompts = read_all(flags, policy->config(),
@@ -314,24 +353,19 @@ int run_generate(const cli::Arguments& arguments) {
                                     .model = flags.model.model,
                                     .vocabulary = policy->config().vocabulary,
                                     .wraps_texts = flags.chat});
-  cli::OrderedOutput output(
-      {.path = flags.output_path(),
-       .resume = flags.resume,
-       .settings =
-           is_stream(flags.output_path()) ? nlohmann::ordered_json() : settings_of(flags, *policy),
-       .lines = prompts.size() * flags.samples,
-       .resume_command = cli::shell_command(arguments, "--resume")},
-      [&](const json& line, int64_t /*number*/, const std::string& where) {
-        return Generation::place_of(flags, prompts, line, where);
-      });
+  cli::OrderedOutput output = open_output(flags, prompts, *policy, arguments);
   // So the tuner measures only batch sizes that can occur.
   const int64_t missing = prompts.size() * flags.samples - output.done();
   flags.engine.max_running = std::clamp<int64_t>(missing, 1, flags.engine.max_running);
+  // Connected now: whatever is wrong with the input is known without the other workers.
+  const rollout::TargetModel target = workers.connect(settings_of(flags, *policy), *policy);
   const Stopwatch stopwatch;
-  const auto speculation = flags.speculation.make(*policy, flags.engine);
-  rollout::Engine engine(*policy, flags.engine, /*stop_string=*/nullptr, /*observer=*/nullptr,
+  const auto speculation = flags.speculation.make(target, flags.engine);
+  rollout::Engine engine(target, flags.engine, /*stop_string=*/nullptr, /*observer=*/nullptr,
                          speculation.get());
-  if (!Generation(flags, prompts, tokenizer, output).run(engine, stopwatch)) {
+  const bool is_finished = Generation(flags, prompts, tokenizer, output).run(engine, stopwatch);
+  workers.release();
+  if (!is_finished) {
     log_warning("interrupted");
     return interrupt_exit_code();
   }

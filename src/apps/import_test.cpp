@@ -57,6 +57,7 @@ TEST(ImportVerlTest, FastRlConfigurationIsImported) {
   EXPECT_EQ(options.data.max_response_length, 32768);
   EXPECT_TRUE(options.data.filter_overlong_prompts);
   EXPECT_EQ(options.rollout.n, 8);
+  EXPECT_EQ(options.rollout.tensor_model_parallel_size, 4);
   EXPECT_EQ(options.rollout.sampling.temperature, 0.9);
   EXPECT_EQ(options.rollout.validation.temperature, 0) << "do_sample is false";
   EXPECT_EQ(options.actor.ppo_mini_batch_size, 4);

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace tlt::apps {
@@ -36,10 +38,19 @@ double training_bytes(const simulate::ModelShape& m, const PlanOptions& options)
          kLogitsBytes;
 }
 
+double layer_matrices(const simulate::ModelShape& m) {
+  return m.attention_parameters() + 3.0 * static_cast<double>(m.hidden * m.intermediate);
+}
+
 // Parameters of the layers' matrices, which Muon trains (train/muon.h).
 double hidden_matrices(const simulate::ModelShape& m) {
-  return static_cast<double>(m.layers) *
-         (m.attention_parameters() + 3.0 * static_cast<double>(m.hidden * m.intermediate));
+  return static_cast<double>(m.layers) * layer_matrices(m);
+}
+
+// Of a layer and the embedding, whose memory is that of an LM head of its own before
+// (train/staged_gradients.h).
+double gradient_bytes(const simulate::ModelShape& m) {
+  return kFloat * (layer_matrices(m) + m.draft_head_parameters());
 }
 
 // Whole pages, and one more for the copy that a sample makes.
@@ -70,9 +81,10 @@ void add_critic(const simulate::ModelShape& model, const PlanOptions& options, M
   const double optimizer = optimizer_bytes(model, trained, options);
   const std::initializer_list<MemoryPart> parts = {
       {"critic: weights (bfloat16)", kWeight * parameters, true},
-      {"critic: gradients (float32)", kFloat * trained, true},
-      {"critic: activations", training_bytes(model, options) - kLogitsBytes, true},
-      {"critic: gradient sums (int64)", kGradientSum * trained, false},
+      {"critic: gradients of a layer (float32)", gradient_bytes(model), true},
+      {"critic: activations", training_bytes(model, options) - kLogitsBytes, true,
+       Phase::kCriticUpdate},
+      {"critic: gradient sums (int64)", kGradientSum * trained, true, Phase::kCriticUpdate},
       {"critic: master weights, moments", optimizer / shares, false}};
   plan.parts.insert(plan.parts.end(), parts);
   plan.checkpoint_bytes += kWeight * parameters + optimizer;
@@ -83,7 +95,8 @@ void add_teacher(const simulate::ModelShape& teacher, const PlanOptions& options
                  MemoryPlan& plan) {
   check_dense(teacher);
   plan.parts.push_back({"teacher: weights (bfloat16)", kWeight * teacher.parameters(), true});
-  plan.parts.push_back({"teacher: activations", training_bytes(teacher, options), true});
+  plan.parts.push_back(
+      {"teacher: activations", training_bytes(teacher, options), true, Phase::kUpdate});
 }
 
 }  // namespace
@@ -109,6 +122,16 @@ double MemoryPlan::host_bytes() const {
   return sum;
 }
 
+double MemoryPlan::cpu_bytes() const {
+  const auto sum_of = [this](Phase phase) {
+    double sum = 0;
+    for (const MemoryPart& part : parts) sum += part.phase == phase ? part.bytes : 0;
+    return sum;
+  };
+  return sum_of(Phase::kAlways) +
+         std::max({sum_of(Phase::kRollout), sum_of(Phase::kCriticUpdate), sum_of(Phase::kUpdate)});
+}
+
 MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& options) {
   options.check();
   check_dense(model);
@@ -117,11 +140,13 @@ MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& opt
   const double optimizer = optimizer_bytes(model, parameters, options);
   MemoryPlan plan{
       .parts = {{"weights (bfloat16)", kWeight * parameters, true},
-                {"gradients (float32)", kFloat * parameters, true},
-                {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options), true},
+                {"gradients of a layer (float32)", gradient_bytes(model), true},
+                {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options), true,
+                 Phase::kRollout},
                 {"logits of the rollout", kLogitsBytes, true},
-                {"activations (gradient checkpointing)", training_bytes(model, options), true},
-                {"gradient sums (int64)", kGradientSum * parameters, false},
+                {"activations (gradient checkpointing)", training_bytes(model, options), true,
+                 Phase::kUpdate},
+                {"gradient sums (int64)", kGradientSum * parameters, true, Phase::kUpdate},
                 {"master weights, moments (float32)", optimizer / shares, false}},
       .checkpoint_bytes = kWeight * parameters + optimizer};
   if (options.critic) add_critic(model, options, plan);
@@ -150,15 +175,18 @@ std::string plan_text(const simulate::ModelShape& model, const PlanOptions& opti
   for (const MemoryPart& part : plan.parts)
     text += fmt::format("{:<38}{:>10.2f} GB  {}\n", part.name, part.bytes / kGigabyte,
                         part.on_device ? "device" : "host");
-  const double device = plan.device_bytes(), host = plan.host_bytes(), worker = device + host;
+  const double device = plan.device_bytes(), host = plan.host_bytes(), worker = plan.cpu_bytes();
   const double all = worker * static_cast<double>(options.workers) + plan.checkpoint_bytes;
-  text += fmt::format("{:<38}{:>10.2f} GB  device {:.2f}, host {:.2f}; on the CPU one memory\n",
-                      "a worker", worker / kGigabyte, device / kGigabyte, host / kGigabyte);
+  text += fmt::format("{:<38}{:>10.2f} GB  and {:.2f} GB of the host\n", "a worker with a card",
+                      device / kGigabyte, host / kGigabyte);
+  text += fmt::format("{:<38}{:>10.2f} GB  rollouts and update take turns\n", "a worker on the CPU",
+                      worker / kGigabyte);
   text += fmt::format("{:<38}{:>10.2f} GB  host of the first worker\n",
                       "a checkpoint being written", plan.checkpoint_bytes / kGigabyte);
-  text += fmt::format("{:<38}{:>10.2f} GB  this machine has {:.2f} GB: {}\n", "all workers",
-                      all / kGigabyte, static_cast<double>(memory_bytes) / kGigabyte,
-                      all <= static_cast<double>(memory_bytes) ? "fits" : "does not fit");
+  text +=
+      fmt::format("{:<38}{:>10.2f} GB  this machine has {:.2f} GB: {}\n", "all workers on the CPU",
+                  all / kGigabyte, static_cast<double>(memory_bytes) / kGigabyte,
+                  all <= static_cast<double>(memory_bytes) ? "fits" : "does not fit");
   return text;
 }
 

@@ -4,8 +4,11 @@
 // Sizes are in bfloat16 and those of the code as it is; what a library or an allocator adds is not
 // in them.
 //
+// On the CPU what a phase of a step needs is free in the others (rl/rl_loop.cpp); a card keeps it.
+//
 //   const MemoryPlan plan = plan_memory(find_model("Qwen2.5-7B"), {.workers = 2});
-//   plan.device_bytes() + plan.host_bytes()
+//   plan.cpu_bytes();                          // or, with a card:
+//   plan.device_bytes(), plan.host_bytes();
 //
 // Threading  any thread.
 //
@@ -34,10 +37,13 @@ struct PlanOptions {
   void check() const;  // InputError
 };
 
+enum class Phase { kAlways, kRollout, kCriticUpdate, kUpdate };
+
 struct MemoryPart {
   std::string name;
   double bytes = 0;
-  bool on_device = false;  // on a card if there is one; else in the memory of the host
+  bool on_device = false;        // on a card if there is one; else in the memory of the host
+  Phase phase = Phase::kAlways;  // in which it is needed
 };
 
 struct MemoryPlan {
@@ -46,6 +52,7 @@ struct MemoryPlan {
 
   double device_bytes() const;
   double host_bytes() const;
+  double cpu_bytes() const;  // without a card: in the largest phase
 };
 
 MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& options);

@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "base/check.h"
 #include "model/activations.h"
 #include "model/policy_model.h"
 #include "rollout/sequence.h"
@@ -53,8 +54,8 @@ at::Tensor logits(const model::PolicyModel& policy, const std::vector<int32_t>& 
 
 }  // namespace
 
-std::string first_row_difference(at::ScalarType type) {
-  model::PolicyModel policy(probe_config(), Device::cpu(/*threads=*/0), type);
+std::string first_row_difference(const Device& device, at::ScalarType type) {
+  model::PolicyModel policy(probe_config(), device, type);
   policy.initialize(/*seed=*/1);
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < kRows; ++i)
@@ -68,6 +69,45 @@ std::string first_row_difference(at::ScalarType type) {
                            rows_at_once);
   }
   return "";
+}
+
+namespace {
+
+std::string text_of(const char* product, const ops::ProductPlan& plan) {
+  std::string text = product;
+  if (plan.slices > 1) text += fmt::format(" in {} slices", plan.slices);
+  if (plan.least_rows > 1) text += fmt::format(", padded to {} rows", plan.least_rows);
+  return text;
+}
+
+}  // namespace
+
+std::vector<TriedMatrix> try_products(const Device& device, at::ScalarType type,
+                                      const simulate::ModelShape& shape) {
+  const int64_t q = shape.query_heads * shape.head_size, k = shape.kv_heads * shape.head_size;
+  const struct {
+    const char* name;
+    int64_t rows, columns;
+  } matrices[] = {{"qkv", q + 2 * k, shape.hidden},
+                  {"output", shape.hidden, q},
+                  {"gate_up", 2 * shape.intermediate, shape.hidden},
+                  {"down", shape.hidden, shape.intermediate},
+                  {"head", shape.vocabulary, shape.hidden}};
+  std::vector<TriedMatrix> tried;
+  for (const auto& [name, rows, columns] : matrices) {
+    TriedMatrix& matrix = tried.emplace_back();
+    matrix.name = fmt::format("{} [{}, {}] {}", name, rows, columns,
+                              type == at::kFloat ? "float32" : "bfloat16");
+    try {
+      const ops::Weight weight(device, rows, columns, type);
+      matrix.text = "rows keep their bits: " + text_of("forward", weight.plans().forward) + "; " +
+                    text_of("backward", weight.plans().backward);
+      matrix.is_good = true;
+    } catch (const InputError& error) {
+      matrix.text = error.what();
+    }
+  }
+  return tried;
 }
 
 }  // namespace tlt::apps

@@ -146,6 +146,18 @@ TEST(ServeTest, SigtermEndsAfterTheAnswersInProgress) {
   EXPECT_NE(body.find("\"completion_tokens\":1600,"), std::string::npos) << body;
 }
 
+TEST(ServeTest, SecondServerOnThePortIsRefusedAndTheFirstContinues) {
+  ServeProgram server({"--model", demo_model()});
+  const std::string port = std::to_string(server.port());
+  const Ended second = run_program({"serve", "--model", demo_model(), "--port", port});
+  EXPECT_EQ(second.exit_code, 2) << second.err;
+  EXPECT_NE(complaint(second, "serve").find(port), std::string::npos) << second.err;
+  const auto health = server.client().Get("/health");
+  ASSERT_TRUE(health);
+  EXPECT_EQ(health->status, 200);
+  EXPECT_EQ(server.end(), 0) << server.log();
+}
+
 TEST(ServeTest, WrongFlagsAreOneSentence) {
   const auto complaint_of = [](const std::vector<std::string>& flags) {
     std::vector<std::string> words = {"serve", "--model", demo_model()};

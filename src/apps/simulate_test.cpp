@@ -77,11 +77,26 @@ TEST(SimulateProgramTest, FitPrintsOptions) {
   const Ended ended = run_program(
       {"simulate", "--fit", std::string(TLT_SOURCE_DIR) + "/tests/data/simulate/figure13.jsonl"});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("costs.compute_efficiency=0.9"));
+  EXPECT_THAT(ended.out, HasSubstr("costs.compute_efficiency=0.8"));
   EXPECT_THAT(ended.out, HasSubstr("of 37 measurements"));
 }
 
+TEST(SimulateProgramTest, LostWorkersAndCheckpointsAreInTheSentence) {
+  const Ended ended = simulate({kBatch, "ways=plain", "save_freq=1", "lost_workers=1@0.5"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("; 1 worker lost: connecting again takes"));
+  const auto rows =
+      json_lines(simulate({kBatch, "ways=plain", "lost_workers=1@0.5", "--json"}).out);
+  EXPECT_EQ(rows.at(0)["lost_workers"], 1);
+  EXPECT_GT(rows.at(0)["wasted_tokens"], 0);
+  EXPECT_GT(rows.at(0)["dead_worker_seconds"], 0);
+}
+
 TEST(SimulateProgramTest, Complaints) {
+  const std::string damaged = scratch_folder() + "/damaged.jsonl",
+                    trace = scratch_folder() + "/damaged-dataset.json";
+  write_file_atomic(damaged, "{\"response_tokens\": 10}\n{\"response_tokens\": \"many\"}\n");
+  write_file_atomic(trace, R"({"0": {"output_tokens": "{7: 1, 9"}})");
   for (const auto& [words, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"device=H10"}, "unknown device H10; did you mean H100?"},
            {{"model=Qwen2.5-32b"}, "did you mean Qwen2.5-32B?"},
@@ -93,6 +108,15 @@ TEST(SimulateProgramTest, Complaints) {
            {{"max_num_batched_tokens=10"}, "do not fit into max_num_batched_tokens"},
            {{"lengths=normal:1,2"}, "give lognormal:MEDIAN,P99"},
            {{"lengths=servegen:/none"}, "/none"},
+           {{"lengths=rollouts:" + damaged}, "damaged.jsonl:2: neither response_tokens"},
+           {{"lengths=servegen:" + trace}, "not a histogram of lengths"},
+           {{"bench_forward=" + damaged}, "damaged.jsonl:1: not a line of tlt bench forward"},
+           {{"--fit", damaged}, "damaged.jsonl:1: not a measurement"},
+           {{"model=DeepSeek-V3", "device=RTX4090"}, "give tensor_model_parallel_size=128"},
+           {{"lost_workers=9@5"}, "but workers are 0 to 7"},
+           {{"lost_workers=3"}, "give WORKER@SECONDS"},
+           {{"lost_workers=1@5", "ways=plain+partial"}, "lost workers are not simulated with"},
+           {{"save_freq=-1"}, "save_freq is -1; give a number from 0"},
            {{"--sweep", "workers"}, "give --sweep workers=8,64,512"},
            {{"--sweep", "workers=1", "--timeline", "x"}, "--timeline is of one simulation"},
            {{"--picture", "x"}, "--picture is of a sweep"},

@@ -11,9 +11,11 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -95,6 +97,15 @@ std::string_view kind_of_file(mode_t mode) {
 std::string temporary_name(const std::string& path) {
   static std::atomic<int> count = 0;
   return check_internal::concat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
+}
+
+// A process that only looks whether the file is locked holds it for a moment.
+bool locks_soon(FileHandle& file) {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    if (file.try_lock()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
 }
 
 }  // namespace
@@ -309,7 +320,7 @@ FolderLock::FolderLock(const std::string& folder) {
   const std::string path = folder + "/.lock";
   do {
     file_ = FileHandle(path, O_RDWR | O_CREAT);
-    if (file_.try_lock()) continue;
+    if (locks_soon(file_)) continue;
     std::array<char, 32> holder{};
     const size_t count = file_.read(holder.data(), holder.size());
     throw InputError(check_internal::concat(

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/check.h"
+#include "base/random_block.h"
 
 namespace tlt {
 
@@ -36,6 +37,10 @@ double to_unit(uint32_t high, uint32_t low) {
 double uniform(uint64_t seed, const RandomCounter& counter) {
   const auto words = philox(seed, {counter.step, counter.prompt, counter.sample, counter.position});
   return to_unit(words[0], words[1]);
+}
+
+void fill_uniforms(uint64_t seed, RandomCounter first, std::span<double> uniforms) {
+  for (double& it : uniforms) it = uniform(seed, first), ++first.position;
 }
 
 double RandomStream::uniform() {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/random.h"
+#include "base/random_block.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -185,6 +186,17 @@ TEST(RandomStreamTest, ShuffleGivesEveryOrderEquallyOften) {
   }
   EXPECT_EQ(orders.size(), 24u);
   for (const auto& [order, count] : orders) EXPECT_NEAR(count, 1'000, 160);  // 5 sigma
+}
+
+TEST(RandomTest, ABlockHasTheSameUniforms) {
+  const RandomCounter first = {.step = 3, .prompt = 5, .sample = 7, .position = UINT32_MAX - 2};
+  std::array<double, 6> block;
+  fill_uniforms(11, first, block);
+  RandomCounter next = first;
+  for (const double it : block) {
+    EXPECT_EQ(it, uniform(11, next));
+    ++next.position;
+  }
 }
 
 }  // namespace

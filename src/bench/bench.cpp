@@ -26,6 +26,7 @@ constexpr cli::Command kScenarios[] = {
     {"draft-train", "Draft model training: packed and padded; ways to write checkpoints.",
      run_draft_train},
     {"growth", "Scaling of an RL step with prompts, response length and model width.", run_growth},
+    {"graphs", "Graphs of forward passes that a run needs.", run_graphs},
     {"tokenize", "Encoding and decoding of text.", run_tokenize},
     {"control", "The coordinator with the connections of many workers.", run_control},
     {"compare", "Ratios of two files of results.", run_compare},
@@ -36,15 +37,17 @@ constexpr uint64_t kSeed = 1;
 struct Shape {
   const char* name;
   int64_t hidden, layers, heads, kv_heads, head_size, intermediate, vocabulary;
+  bool tied;
 };
-// 3.4 M and 50 M parameters, tied embeddings.
-constexpr Shape kShapes[] = {{"tiny", 192, 8, 6, 2, 32, 512, 1024},
-                             {"60m", 512, 8, 8, 2, 64, 1536, 50304}};
+// 3.4 M and 50 M parameters; and Qwen2.5-7B's.
+constexpr Shape kShapes[] = {{"tiny", 192, 8, 6, 2, 32, 512, 1024, true},
+                             {"60m", 512, 8, 8, 2, 64, 1536, 50304, true},
+                             {"7b", 3584, 28, 28, 4, 128, 18944, 152064, false}};
 
 model::ModelConfig config_of(const std::string& name) {
   const Shape* shape = std::find_if(std::begin(kShapes), std::end(kShapes),
                                     [&](const Shape& s) { return name == s.name; });
-  TLT_CHECK_INPUT(shape != std::end(kShapes), "--shape is '", name, "'; use tiny or 60m");
+  TLT_CHECK_INPUT(shape != std::end(kShapes), "--shape is '", name, "'; use tiny, 60m or 7b");
   model::ModelConfig config;
   config.vocabulary = shape->vocabulary;
   config.hidden = shape->hidden;
@@ -54,17 +57,32 @@ model::ModelConfig config_of(const std::string& name) {
   config.head_size = shape->head_size;
   config.intermediate = shape->intermediate;
   config.max_positions = 1 << 15;
-  config.tied = true;
+  config.tied = shape->tied;
   config.attention_bias = true;
   config.check("--shape");
   return config;
+}
+
+// Weights of about the size that initialize() gives them, drawn on the device: the host would need
+// minutes for 7 billion.
+void draw_on_device(const model::PolicyModel& policy) {
+  const Device& device = policy.device();
+  for (const model::Parameter& parameter : policy.parameters()) {
+    at::Tensor values = device.empty(parameter.shape(), at::kFloat);
+    if (values.dim() == 1) {
+      values.fill_(parameter.name().ends_with(".bias") ? 0 : 1);
+    } else {
+      values.normal_(0, 1 / std::sqrt(static_cast<double>(values.size(-1))));
+    }
+    parameter.write(device, values);
+  }
 }
 
 }  // namespace
 
 void BenchModel::add_to(CLI::App& app) {
   flags.add_to(app, /*model_is_required=*/false);
-  app.add_option("--shape", shape, "Without --model: tiny or 60m, with random weights.");
+  app.add_option("--shape", shape, "Without --model: tiny, 60m or 7b, with random weights.");
 }
 
 std::unique_ptr<model::PolicyModel> BenchModel::load() const {
@@ -73,7 +91,11 @@ std::unique_ptr<model::PolicyModel> BenchModel::load() const {
   if (random.dtype == "auto") random.dtype = "bfloat16";
   auto policy =
       std::make_unique<model::PolicyModel>(config_of(shape), random.open_device(), random.type());
-  policy->initialize(kSeed);
+  if (policy->device().is_cpu()) {
+    policy->initialize(kSeed);
+  } else {
+    draw_on_device(*policy);
+  }
   return policy;
 }
 

@@ -25,6 +25,7 @@ struct DecodeFlags {
   cli::SpeculationFlags speculation{"off"};
   std::vector<int64_t> batches = {1, 4, 8, 32};
   int64_t prompt_tokens = 64, new_tokens = 128, repeat = 3;
+  bool direct = false;
 
   void add_to(CLI::App& app) {
     model.add_to(app);
@@ -34,6 +35,8 @@ struct DecodeFlags {
     app.add_option("--prompt-tokens", prompt_tokens, "Length of the prompts.");
     app.add_option("--new-tokens", new_tokens, "Length of the responses.");
     app.add_option("--repeat", repeat, "Runs of each batch size; the median counts.");
+    app.add_flag("--direct", direct,
+                 "On a device with graphs: forward passes are launched directly all the same.");
     speculation.add_to(app);
   }
 
@@ -120,8 +123,9 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
                double bandwidth) {
   constexpr int64_t kWarmUpTokens = 8;
   forget_peak_memory();
-  const rollout::EngineOptions options =
+  rollout::EngineOptions options =
       engine_options(policy, batch, flags.prompt_tokens + flags.new_tokens, flags.prompt_tokens);
+  options.graphs = !flags.direct;
   const auto speculation = flags.speculation.make(policy, options);
   rollout::Engine engine(policy, options, /*stop_string=*/nullptr, /*observer=*/nullptr,
                          speculation.get());
@@ -147,6 +151,7 @@ void run_batch(const DecodeFlags& flags, const model::PolicyModel& policy, int64
   report["prompt_tokens"] = flags.prompt_tokens;
   report["new_tokens"] = flags.new_tokens;
   report["repeat"] = flags.repeat;
+  report["graph_sets"] = engine.stats().graphs.sets;
   report["tokens_per_second"] = median(rates);
   report["best"] = percentile(rates, 1);
   report["step_seconds_p50"] = median(steps);

@@ -57,7 +57,8 @@ struct GrowthFlags {
     app.add_option("--width", width, "Hidden size of the model, at factor 1; a multiple of 64.");
     app.add_option("--repeat", repeat, "Steps per line; the fastest counts.");
     app.add_option("--dtype", device.dtype, "float32 or bfloat16.");
-    app.add_option("--device", device.device, "cpu, cuda or cuda:N.");
+    app.add_option("--device", device.device,
+                   "cpu; cuda is refused until a GPU has passed the tests.");
     app.add_option(
         "--threads", device.threads,
         "Threads on the CPU; 0: all cores. With more than 1, waiting counts as processor time.");

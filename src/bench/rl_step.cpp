@@ -42,8 +42,10 @@ StepResult RlStep::run(uint32_t index) {
   StepResult result;
   Stopwatch stopwatch(clock_);
   const std::vector<train::TrainSample> samples = roll_out(index);
+  engine_.release_memory();  // as rl/rl_loop.cpp
   result.rollout_seconds = stopwatch.restart();
   result.stats = trainer_.update(samples, train::LossKind::kPolicy);
+  trainer_.release_memory();
   policy_.device().synchronize();
   result.train_seconds = stopwatch.seconds();
   return result;

@@ -159,7 +159,7 @@ void SpeculationFlags::check() const {
 }
 
 std::unique_ptr<rollout::Speculation> SpeculationFlags::make(
-    const model::PolicyModel& model, const rollout::EngineOptions& engine) const {
+    const rollout::TargetModel& target, const rollout::EngineOptions& engine) const {
   speculation::SpeculationOptions options;
   options.enable = speculation != "off";
   options.accept_rule = accept_rule;
@@ -168,10 +168,10 @@ std::unique_ptr<rollout::Speculation> SpeculationFlags::make(
   if (speculation != "auto" && options.enable) options.drafters = {speculation};
   options.eagle.spec_model_path = drafter;
   rollout::SpeculationSetup setup;
-  setup.network = rollout::load_draft_network(options, model);
+  setup.network = rollout::load_draft_network(options, target.model);
   setup.defers_measuring = defers_measuring && speculation == "auto";
   if (!strategy.empty()) setup.strategy = drafter::parse_strategy(strategy);
-  return rollout::make_speculation(options, model, engine, std::move(setup));
+  return rollout::make_speculation(options, target, engine, std::move(setup));
 }
 
 }  // namespace tlt::cli

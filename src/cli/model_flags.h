@@ -57,7 +57,7 @@ struct SpeculationFlags {
   // InputError: invalid values or combinations.
   void check() const;
   // nullptr: non-speculative decoding.
-  std::unique_ptr<rollout::Speculation> make(const model::PolicyModel& model,
+  std::unique_ptr<rollout::Speculation> make(const rollout::TargetModel& target,
                                              const rollout::EngineOptions& engine) const;
 };
 

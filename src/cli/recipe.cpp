@@ -18,16 +18,6 @@
 namespace tlt::cli {
 namespace {
 
-int start_workers(int64_t workers, const Arguments& arguments) {
-  const cluster::SpawnResult result =
-      cluster::spawn_workers(static_cast<int>(workers), arguments.all);
-  if (result.exit_code == 0 && !result.message.empty())
-    log_warning("{}", result.message);
-  else if (!result.message.empty())
-    log_error("{}", result.message);
-  return result.exit_code;
-}
-
 // Sets what has changed in the run that the command resumes, and what changes now.
 void resume_options(run::RunOptions& options, const std::vector<std::string>& overrides) {
   const bool resumes = options.trainer.resume_mode != "disable";
@@ -40,6 +30,16 @@ void resume_options(run::RunOptions& options, const std::vector<std::string>& ov
 }
 
 }  // namespace
+
+int start_workers(int64_t workers, const Arguments& arguments) {
+  const cluster::SpawnResult result =
+      cluster::spawn_workers(static_cast<int>(workers), arguments.all);
+  if (result.exit_code == 0 && !result.message.empty())
+    log_warning("{}", result.message);
+  else if (!result.message.empty())
+    log_error("{}", result.message);
+  return result.exit_code;
+}
 
 void RecipeWords::add_to(CLI::App& flags) {
   flags.add_option("RECIPE", recipe,

@@ -50,4 +50,8 @@ struct RecipeCommand {
 int run_recipe(const Arguments& arguments, const RecipeCommand& command, const RunRecipe& run);
 int run_recipe(const Arguments& arguments, const char* description, const RunRecipe& run);
 
+// Runs the command in this many processes (cluster/spawn.h), logs how they ended and returns the
+// exit code.
+int start_workers(int64_t workers, const Arguments& arguments);
+
 }  // namespace tlt::cli

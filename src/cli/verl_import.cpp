@@ -57,7 +57,6 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"ref.log_prob_", "the reference shares actor.ppo_max_token_len_per_gpu"},
     {"rollout.calculate_log_probs", "always on: the rollout's logprobs are the trainer's"},
     {"rollout.gpu_memory_utilization", "give bytes: rollout.kv_memory_bytes"},
-    {"rollout.tensor_model_parallel_size", "not supported: a worker is one device"},
     {"trainer.n_gpus_per_node", "give the number of workers: --workers, torchrun, mpirun or srun"},
     {"trainer.nnodes", "give the number of workers: --workers, torchrun, mpirun or srun"},
     {"rollout.do_sample", "greedy decoding is rollout.temperature=0"},

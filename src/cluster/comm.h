@@ -84,18 +84,27 @@ class Comm {
   // Fills `tensor` with that of rank `root`. REQUIRES: contiguous; any type.
   virtual void broadcast(at::Tensor& tensor, int root) = 0;
 
+  // parts [size(), …]: fills part r with that of rank r, on every rank. REQUIRES: contiguous; any
+  // type.
+  virtual void all_gather(at::Tensor& parts);
+
   // Returns the bytes of every rank, by rank; any lengths.
   virtual std::vector<std::string> all_gather_bytes(const std::string& bytes) = 0;
 
   // Sums a few values, for metrics.
   virtual std::vector<double> all_reduce_sum(std::vector<double> values) = 0;
 
+  // A Comm of the ranks that give the same `color`, in the order of their ranks here. All ranks
+  // call it. REQUIRES: not continues_after_loss().
+  virtual std::unique_ptr<Comm> split(int color);
+
   // --- lost workers ---
 
   // Whether the workers that are left continue without a lost one: then rank() and size() change in
   // a collective, and its result lacks what the lost worker had.
   virtual bool continues_after_loss() const { return false; }
-  // The number of a worker in logs, which does not change. Rank 0 is always worker 0.
+  // The number of a worker in logs, which does not change: its rank in the Comm of all workers at
+  // the start.
   virtual int worker(int rank) const { return rank; }
   // Numbers of the workers that the others continued without.
   virtual std::vector<int> lost_workers() const { return {}; }
@@ -108,7 +117,7 @@ class Comm {
   // LostWorkerError, which begins the surrounding section again without it.
   virtual void check_lost(const std::vector<int>& workers) {
     if (!workers.empty())
-      throw LostWorkerError("worker " + std::to_string(workers.front()) +
+      throw LostWorkerError("worker " + std::to_string(worker(workers.front())) +
                             " was lost during the rollouts; " + kResumes);
   }
   // From now on losses are survived. `is_lost`: on rank 0, whether a worker is known to be dead;
@@ -135,5 +144,9 @@ struct Input {
 // Every rank must list the same inputs. Otherwise throws InputError on every rank; it names the
 // first rank that differs from rank 0, and the input.
 void check_same_inputs(Comm& comm, const std::vector<Input>& inputs);
+
+// Every rank must have a card of its own, or NCCL waits for ever. `card`: what no two cards share.
+// Otherwise throws InputError on every rank; it names two of the ranks.
+void check_different_cards(Comm& comm, const std::string& card);
 
 }  // namespace tlt::cluster

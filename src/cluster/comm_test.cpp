@@ -46,6 +46,13 @@ TEST_P(CommTest, CollectivesGiveEqualResultsOnAllRanks) {
     comm->broadcast(news, n - 1);
     EXPECT_TRUE(at::equal(news, at::full({7}, n - 1, at::kInt)));
 
+    at::Tensor parts = at::full({n, 3, 2}, -1, at::kFloat);
+    parts.select(0, rank).copy_(at::arange(6).view({3, 2}) + 10 * rank);
+    comm->all_gather(parts);
+    for (int from = 0; from < n; ++from)
+      EXPECT_TRUE(at::equal(parts.select(0, from),
+                            (at::arange(6).view({3, 2}) + 10 * from).to(at::kFloat)));
+
     const auto texts =
         comm->all_gather_bytes(std::string(rank * 1000, static_cast<char>('a' + rank)));
     ASSERT_EQ(texts.size(), static_cast<size_t>(n));
@@ -113,6 +120,44 @@ TEST(RanksTest, LargeTensorIsReducedInBuckets) {
     at::Tensor news = at::full({4003}, launch.rank, at::kByte);
     comm->broadcast(news, 1);
     EXPECT_TRUE(at::equal(news, at::ones({4003}, at::kByte)));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, PartsOfASplitCommWorkIndependently) {
+  const auto ends = run_ranks(4, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    const auto pair = comm->split(launch.rank / 2), other = comm->split(launch.rank % 2);
+    ASSERT_EQ(pair->size(), 2);
+    EXPECT_EQ(pair->rank(), launch.rank % 2);
+    EXPECT_EQ(other->rank(), launch.rank / 2);
+    EXPECT_EQ(pair->worker(1), launch.rank / 2 * 2 + 1);
+    EXPECT_EQ(other->worker(1), launch.rank % 2 + 2);
+    // A different number of collectives in each pair.
+    for (int i = 0; i <= launch.rank / 2; ++i) {
+      at::Tensor sum = at::full({3}, launch.rank, at::kLong);
+      pair->all_reduce_sum(sum);
+      EXPECT_EQ(sum[0].item<int64_t>(), launch.rank / 2 == 0 ? 1 : 5);
+    }
+    EXPECT_THAT(other->all_gather_bytes(std::to_string(launch.rank)),
+                ElementsAre(std::to_string(launch.rank % 2), std::to_string(launch.rank % 2 + 2)));
+    const auto alone = comm->split(launch.rank);
+    EXPECT_EQ(alone->size(), 1);
+    comm->barrier("end");
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, DeadRankOfASplitCommIsNamedAsAWorker) {
+  const auto ends = run_ranks(4, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    const auto pair = comm->split(launch.rank / 2);
+    if (launch.rank == 3) _exit(kPassed);
+    // Rank 0 reports the loss in the Comm of all, and serves the rendezvous meanwhile.
+    const auto& waits = launch.rank < 2 ? comm : pair;
+    const std::string message = thrown_message([&] { waits->barrier("after the death"); });
+    EXPECT_THAT(message, launch.rank < 2 ? HasSubstr("of 4 after")
+                                         : HasSubstr("failed on rank 0 of 2 (workers 2, 3)"));
   });
   EXPECT_THAT(ends, Each(kPassed));
 }
@@ -265,6 +310,18 @@ TEST(RanksTest, OtherInputsAreNamed) {
     if (launch.rank == 2) inputs.pop_back();
     EXPECT_THAT(refused(),
                 HasSubstr("rank 2 reads other contents than rank 0 for data.train_files"));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+TEST(RanksTest, TwoWorkersOnOneCardAreNamed) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    check_different_cards(*comm, "card " + std::to_string(launch.rank));
+    const std::string message = thrown_message<InputError>(
+        [&] { check_different_cards(*comm, "card " + std::to_string(launch.rank % 2)); });
+    EXPECT_THAT(message, HasSubstr("ranks 0 and 2 have the same card"));
+    EXPECT_THAT(message, HasSubstr("as many workers on a host as it has cards"));
   });
   EXPECT_THAT(ends, Each(kPassed));
 }

@@ -17,6 +17,13 @@ namespace {
 constexpr int64_t kTokensPerRemaining = 4;
 constexpr int64_t kMostTokens = int64_t{1} << 20;  // kMaxMigrationBytes holds 4 times as many
 
+void put(std::set<int>& workers, int worker, bool is_in) {
+  if (is_in)
+    workers.insert(worker);
+  else
+    workers.erase(worker);
+}
+
 bool is_worth_migrating(const WorkerLoad& load) {
   return load.tokens <= kTokensPerRemaining * load.remaining && load.tokens <= kMostTokens;
 }
@@ -63,6 +70,7 @@ std::vector<WorkerCommand> Coordinator::begin_step(
       TLT_CHECK(groups_.insert(group).second, "group ", group, " twice");
       queue.push_back(group);
     }
+    note(static_cast<int>(i));
   }
   first_migration_ = groups_.empty() ? 0 : *groups_.rbegin() + 1;
   return {};
@@ -95,6 +103,7 @@ std::vector<WorkerCommand> Coordinator::on(const Event& event, double now) {
             step_);
   if (is_stopped_ && event.kind != Event::Kind::kBegin) return out;  // sent before it knew
   apply(event, out);
+  note(event.worker);
   settle(out);
   if (event.kind == Event::Kind::kTake && worker.requesting)
     say(WorkerCommand::Kind::kNoWork, event.worker, -1, out);
@@ -167,6 +176,7 @@ void Coordinator::drop_groups() {
     worker.running.clear();
     worker.load.reset();
     worker.requesting = worker.trains = false;
+    note(static_cast<int>(&worker - workers_.data()));
   }
 }
 
@@ -324,29 +334,50 @@ void Coordinator::lose(int worker, Commands& out) {
   it.running.clear();
   it.given.reset();
   it.queue.clear();
+  note(worker);
   for (size_t i = 0; i < workers_.size(); ++i)
     if (workers_[i].joined && !workers_[i].lost)
       say(WorkerCommand::Kind::kLost, static_cast<int>(i), worker, out);
 }
 
+Coordinator::Marks Coordinator::marks_of(const Worker& worker) {
+  const auto& given = worker.given;
+  const bool is_idle = worker.requesting && !given && worker.running.empty();
+  return {.is_requesting = worker.requesting,
+          .has_given = given.has_value(),
+          .is_prefetched = given && !given->wanted && !given->recalled,
+          .is_recalled = given && given->recalled,
+          .may_prefetch = worker.joined && !worker.lost && !given && !worker.queue.empty(),
+          .is_idle = is_idle,
+          .is_promotable = is_idle && !worker.trains,
+          .queued = std::ssize(worker.queue)};
+}
+
+void Coordinator::note(int worker) {
+  const Marks now = marks_of(workers_[worker]), before = std::exchange(workers_[worker].marks, now);
+  if (now == before) return;
+  put(requesting_, worker, now.is_requesting);
+  put(to_prefetch_, worker, now.may_prefetch);
+  put(prefetched_, worker, now.is_prefetched);
+  put(promotable_, worker, now.is_promotable);
+  queued_ += now.queued - before.queued;
+  given_ += now.has_given - before.has_given;
+  recalled_ += now.is_recalled - before.is_recalled;
+  idle_ += now.is_idle - before.is_idle;
+}
+
 void Coordinator::settle(Commands& out) {
-  size_t unserved = 0;  // once a worker gets none, no group is queued
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (!workers_[i].requesting) continue;
-    const std::optional<int64_t> group = unserved == 0 ? next_group_for(workers_[i]) : std::nullopt;
-    if (group)
-      give(static_cast<int>(i), *group, /*wanted=*/true, out);
-    else
-      ++unserved;
+  for (auto next = requesting_.begin(); next != requesting_.end() && has_queued();) {
+    const int worker = *next++;
+    give(worker, next_group_for(worker), /*wanted=*/true, out);
   }
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    Worker& worker = workers_[i];
-    if (worker.lost || !worker.joined || worker.given || worker.queue.empty()) continue;
-    const int64_t group = worker.queue.front();
-    worker.queue.pop_front();
-    give(static_cast<int>(i), group, /*wanted=*/false, out);
+  while (!to_prefetch_.empty()) {
+    const int worker = *to_prefetch_.begin();
+    const int64_t group = workers_[worker].queue.front();
+    workers_[worker].queue.pop_front();
+    give(worker, group, /*wanted=*/false, out);
   }
-  if (unserved > 0) recall(unserved, out);
+  if (!requesting_.empty()) recall(requesting_.size(), out);
   consolidate(out);
   promote(out);
   if (is_step_done()) return;
@@ -356,14 +387,12 @@ void Coordinator::settle(Commands& out) {
 
 // Recalls prefetched groups until as many are on their way back.
 void Coordinator::recall(size_t wanted, Commands& out) {
-  size_t recalls = 0;
-  for (const Worker& worker : workers_) recalls += worker.given && worker.given->recalled;
-  for (size_t i = 0; i < workers_.size() && recalls < wanted; ++i) {
-    Worker& worker = workers_[i];
-    if (!worker.given || worker.given->wanted || worker.given->recalled) continue;
-    worker.given->recalled = true;
-    ++recalls;
-    say(WorkerCommand::Kind::kRecall, static_cast<int>(i), worker.given->group, out);
+  for (auto next = prefetched_.begin();
+       next != prefetched_.end() && recalled_ < static_cast<int64_t>(wanted);) {
+    const int worker = *next++;
+    workers_[worker].given->recalled = true;
+    note(worker);
+    say(WorkerCommand::Kind::kRecall, worker, workers_[worker].given->group, out);
   }
 }
 
@@ -409,38 +438,28 @@ std::optional<Coordinator::Migration> Coordinator::find_migration() const {
   return best;
 }
 
-bool Coordinator::has_unstarted() const {
-  return !common_.empty() || std::any_of(workers_.begin(), workers_.end(), [](const Worker& it) {
-    return it.given || !it.queue.empty();
-  });
-}
-
 void Coordinator::promote(Commands& out) {
-  if (min_workers_for_training_ == 0) return;
-  const auto idle = std::count_if(workers_.begin(), workers_.end(),
-                                  [&](const Worker& worker) { return is_idle(worker); });
-  if (idle < min_workers_for_training_) return;
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    Worker& worker = workers_[i];
-    if (!is_idle(worker) || worker.trains) continue;
-    worker.trains = true;
-    say(WorkerCommand::Kind::kTrain, static_cast<int>(i), -1, out);
+  if (min_workers_for_training_ == 0 || is_step_done() || idle_ < min_workers_for_training_) return;
+  while (!promotable_.empty()) {
+    const int worker = *promotable_.begin();
+    workers_[worker].trains = true;
+    note(worker);
+    say(WorkerCommand::Kind::kTrain, worker, -1, out);
   }
 }
 
-std::optional<int64_t> Coordinator::next_group_for(Worker& worker) {
-  std::deque<int64_t>* queue = !worker.queue.empty() ? &worker.queue : &common_;
+int64_t Coordinator::next_group_for(int worker) {
+  std::deque<int64_t>* queue = !workers_[worker].queue.empty() ? &workers_[worker].queue : &common_;
   if (!queue->empty()) {
     const int64_t group = queue->front();
     queue->pop_front();
     return group;
   }
-  queue = &std::max_element(workers_.begin(), workers_.end(), [](const Worker& a, const Worker& b) {
-             return a.queue.size() < b.queue.size();
-           })->queue;
-  if (queue->empty()) return std::nullopt;
-  const int64_t group = queue->back();  // its owner would reach it last
-  queue->pop_back();
+  const auto longest =
+      std::ranges::max_element(workers_, {}, [](const Worker& it) { return it.queue.size(); });
+  const int64_t group = longest->queue.back();  // its owner would reach it last
+  longest->queue.pop_back();
+  note(static_cast<int>(longest - workers_.begin()));
   return group;
 }
 
@@ -448,6 +467,7 @@ void Coordinator::give(int worker, int64_t group, bool wanted, Commands& out) {
   workers_[worker].requesting = workers_[worker].trains = false;
   exchange_.end_want(worker);
   workers_[worker].given = Given{.group = group, .wanted = wanted};
+  note(worker);
   say(WorkerCommand::Kind::kGive, worker, group, out);
   if (const auto migration = migrations_.find(group); migration != migrations_.end())
     out.back().migration = migration->second;
@@ -498,6 +518,9 @@ void Coordinator::check_invariant() const {
                 (!workers_[static_cast<size_t>(pending_migration_->from)].lost &&
                  !workers_[static_cast<size_t>(pending_migration_->from)].running.empty()),
             "a worker without groups is asked to migrate");
+  for (const Worker& worker : workers_)
+    TLT_CHECK(worker.marks == marks_of(worker), "worker ", &worker - workers_.data(),
+              " has changed and was not noted");
 }
 
 }  // namespace tlt::cluster

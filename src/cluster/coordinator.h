@@ -112,6 +112,15 @@ class Coordinator {
     bool wanted = false;  // the worker requests it: it is not recalled
     bool recalled = false;
   };
+  // What decisions need to know of a worker.
+  struct Marks {
+    bool is_requesting = false, has_given = false;
+    bool is_prefetched = false, is_recalled = false;  // its given group; a wanted one is neither
+    bool may_prefetch = false;
+    bool is_idle = false, is_promotable = false;  // if the step is not done
+    int64_t queued = 0;
+    bool operator==(const Marks&) const = default;
+  };
   struct Worker {
     double last_heard = 0;    // or the end of the last time in which nothing was decided
     double last_message = 0;  // or the end of a pause between calls of tick()
@@ -124,6 +133,7 @@ class Coordinator {
     std::optional<Given> given;
     std::set<int64_t> running;
     std::optional<WorkerLoad> load;  // of the running groups, if reported
+    Marks marks = {};                // as of the last note()
   };
   struct Migration {
     int from = 0, to = 0;
@@ -141,15 +151,19 @@ class Coordinator {
   void stop(Commands& out);
   void drop_groups();
   void lose(int worker, Commands& out);
+  static Marks marks_of(const Worker& worker);
+  void note(int worker);       // after a change of what its marks tell
   void settle(Commands& out);  // gives queued groups, recalls prefetched ones
   void recall(size_t wanted, Commands& out);
   void consolidate(Commands& out);
   std::optional<Migration> find_migration() const;
-  bool has_unstarted() const;
+  bool has_queued() const { return queued_ > 0 || !common_.empty(); }
+  bool has_unstarted() const { return has_queued() || given_ > 0; }
   void promote(Commands& out);
   bool is_idle(const Worker& worker) const;
   bool is_gone(const Worker& worker, double now) const;
-  std::optional<int64_t> next_group_for(Worker& worker);  // removes it from its queue
+  // Removes it from its queue. REQUIRES: has_queued().
+  int64_t next_group_for(int worker);
   void give(int worker, int64_t group, bool wanted, Commands& out);
   void say(WorkerCommand::Kind kind, int worker, int64_t group, Commands& out) const;
   void announce_step_done(Commands& out) const;
@@ -161,6 +175,9 @@ class Coordinator {
   bool is_interrupted_ = false;  // a worker has sent kStop in this step
   bool is_stopped_ = false;      // and the step was not done
   std::vector<Worker> workers_;
+  // The workers with these marks, and sums of them: an event is handled without looking at all.
+  std::set<int> requesting_, to_prefetch_, prefetched_, promotable_;
+  int64_t queued_ = 0, given_ = 0, recalled_ = 0, idle_ = 0;
   std::deque<int64_t> common_;   // groups of lost workers
   int64_t first_migration_ = 0;  // id; smaller ids are groups
   std::set<int64_t> groups_;     // ids of this step, migrations included

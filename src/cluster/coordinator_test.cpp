@@ -28,6 +28,7 @@ class CoordinatorPeer {
   bool& lost(int worker) { return it_.workers_[worker].lost; }
   int64_t& given(int worker) { return it_.workers_[worker].given->group; }
   std::map<int64_t, std::string>& migrations() { return it_.migrations_; }
+  bool& wanted(int worker) { return it_.workers_[worker].given->wanted; }
   void request_migration(int worker) { it_.pending_migration_ = {.from = worker, .to = 0}; }
 
  private:
@@ -298,6 +299,7 @@ TEST_F(CoordinatorTest, InvariantCheckDetectsEveryInjectedFault) {
       {"running at two workers", [](CoordinatorPeer& peer) { peer.running(1).insert(0); }},
       {"migration of no group", [](CoordinatorPeer& peer) { peer.migrations()[8] = "tokens"; }},
       {"migration of a group", [](CoordinatorPeer& peer) { peer.migrations()[1] = "tokens"; }},
+      {"wanted and not noted", [](CoordinatorPeer& peer) { peer.wanted(1) = true; }},
       {"asked to migrate nothing", [](CoordinatorPeer& peer) { peer.request_migration(1); }},
   };
   for (const auto& [name, plant] : faults) {

@@ -34,14 +34,14 @@ class GroupExchange {
 
   explicit GroupExchange(int workers) : workers_(static_cast<size_t>(workers)) {}
 
-  void begin_step() { workers_.assign(workers_.size(), {}); }
+  void begin_step() { workers_.assign(workers_.size(), {}), wanting_ = 0; }
   // The worker has this many finished groups that it has not begun.
   void offer(int worker, int64_t groups) { at(worker).offered = groups; }
   // The worker is idle and has no group of its own to compute.
-  void want(int worker) { at(worker).wants = true; }
+  void want(int worker) { set_wants(at(worker), true); }
   // It has a group to roll out instead. What it was promised still comes; if none does, no other
   // worker is asked.
-  void end_want(int worker) { at(worker).wants = false, at(worker).asked.reset(); }
+  void end_want(int worker) { set_wants(at(worker), false), at(worker).asked.reset(); }
   // `from` has answered to a match, with a group or, if it has begun all of them, without one.
   void handed_over(int from, int to, bool has_group);
   void lose(int worker);
@@ -56,8 +56,13 @@ class GroupExchange {
     std::optional<int> asked;  // who was asked for a group for this worker
   };
   Worker& at(int worker) { return workers_[static_cast<size_t>(worker)]; }
+  void set_wants(Worker& worker, bool wants) {
+    wanting_ += wants - worker.wants;
+    worker.wants = wants;
+  }
 
   std::vector<Worker> workers_;
+  int64_t wanting_ = 0;  // workers
 };
 
 }  // namespace tlt::cluster

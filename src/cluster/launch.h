@@ -40,6 +40,7 @@ struct Launch {
   bool launcher_serves_store = false;  // torchrun's agent serves the rendezvous
   int supervisor_pid = 0;              // of spawn_workers(); 0: another launcher
   std::string store_prefix = {};       // separates a restarted attempt from the previous one
+  bool meets_again = false;            // a run that is under way, which another worker joins
 
   std::string job_secret = {};  // the same on every worker; empty: none (job_secret.h)
   PortRange ports = {};         // for the sockets that we bind ourselves, except master_port

@@ -29,9 +29,8 @@
 #include "cluster/job_secret.h"
 #include "cluster/launch.h"
 #include "cluster/listeners.h"
-#ifdef TLT_CUDA
-#include "cluster/comm_nccl.h"
-#endif
+#include "runtime/cuda_driver.h"
+#include "runtime/cuda_plugin.h"
 
 namespace tlt::cluster {
 namespace {
@@ -162,10 +161,20 @@ constexpr double kReconnectSeconds = 30;
 struct Members {
   int rank = 0;
   int size = 1;
-  int attempt = 0;  // 0: all workers; each later group has fewer
+  int attempt = 0;                // 0: all workers; each later group has fewer
+  std::string part = {};          // of a split Comm: its name; empty: not one
+  std::vector<int> workers = {};  // of a split Comm: the workers' numbers, by rank
 
-  std::string name() const { return "group_" + std::to_string(attempt); }
+  std::string name() const { return part.empty() ? "group_" + std::to_string(attempt) : part; }
 };
+
+// Every worker has its connections now, to the store and to the others.
+void refuse_strangers(const NewListeners& listeners) {
+  if (listeners.refuse_connections() == 0)
+    warn_once("open listeners",
+              "this kernel cannot close the ports of the rendezvous and of Gloo to strangers "
+              "(docs/trust.md)");
+}
 
 class ProcessGroupComm final : public Comm {
  public:
@@ -173,6 +182,9 @@ class ProcessGroupComm final : public Comm {
                    const Members& members)
       : rank_(members.rank),
         size_(members.size),
+        launch_(launch),
+        session_(session),
+        members_(members),
         options_(options),
         group_key_(hmac_sha256(session.key, members.name())),
         store_(c10::make_intrusive<c10d::PrefixStore>(members.name(), session.store)) {
@@ -191,17 +203,40 @@ class ProcessGroupComm final : public Comm {
     check_peers();
     store_->setTimeout(milliseconds(options.timeout_seconds));
     gloo_->setTimeout(milliseconds(options.timeout_seconds));
-#ifdef TLT_CUDA
-    if (options.cuda_device >= 0)
-      nccl_ = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_), rank_,
-                                size_, options.cuda_device, milliseconds(options.timeout_seconds));
-#else
-    TLT_CHECK(options.cuda_device < 0, "this program was built without CUDA");
-#endif
+    if (options.cuda_device >= 0) connect_cards();
   }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  int worker(int rank) const override {
+    return members_.workers.empty() ? rank : members_.workers.at(static_cast<size_t>(rank));
+  }
+
+  std::unique_ptr<Comm> split(int color) override {
+    Members members{.size = 0,
+                    .part = members_.name() + "_split_" + std::to_string(splits_++) + "_" +
+                            std::to_string(color)};
+    const std::string mine = std::to_string(color);
+    const std::vector<std::string> colors = all_gather_bytes(mine);
+    for (int rank = 0; rank < size_; ++rank) {
+      if (colors[rank] != mine) continue;
+      if (rank == rank_) members.rank = members.size;
+      members.workers.push_back(worker(rank));
+      ++members.size;
+    }
+    if (members.size == 1) return make_solo_comm();
+    const NewListeners listeners;
+    auto part = std::make_unique<ProcessGroupComm>(launch_, options_, session_, members);
+    refuse_strangers(listeners);
+    return part;
+  }
+
+  void all_gather(at::Tensor& parts) override {
+    TLT_CHECK(parts.dim() > 0 && parts.size(0) == size_ && parts.is_contiguous(), "all_gather of ",
+              parts.sizes(), " on ", size_, " ranks");
+    at::Tensor all = parts.detach().view({-1}), mine = parts.select(0, rank_).flatten().clone();
+    wait(describe("all_gather", parts), [&] { return backend(parts)._allgather_base(all, mine); });
+  }
 
   void barrier(const std::string& name) override {
     // Equal names have equal hashes: then the maximum of (hash, -hash) is (hash, -hash) again.
@@ -262,6 +297,17 @@ class ProcessGroupComm final : public Comm {
     if (tensor.is_cpu()) return *gloo_;
     TLT_CHECK(nccl_ && tensor.is_cuda(), "no collectives for a tensor on ", tensor.device());
     return *nccl_;
+  }
+
+  void connect_cards() {
+    const auto cards = runtime::read_cuda_driver().cards;
+    check_different_cards(*this, cards.at(static_cast<size_t>(options_.cuda_device)).uuid);
+    const auto make = runtime::cuda_function<c10d::Backend*(c10d::Store*, int, int, int, int64_t)>(
+        "tlt_make_nccl_backend");
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", store_);
+    nccl_ = c10::intrusive_ptr<c10d::Backend>::reclaim(
+        make(store.get(), rank_, size_, options_.cuda_device,
+             milliseconds(options_.timeout_seconds).count()));
   }
 
   // Sends every other rank, over the connection to it, what only a worker of this group can
@@ -349,9 +395,10 @@ class ProcessGroupComm final : public Comm {
     } catch (const std::exception& error) {
       gloo_.reset();  // ranks that wait for this one fail now too
       std::ostringstream out;
-      out << here << " failed on rank " << rank_ << " of " << size_ << " after " << std::fixed
-          << std::setprecision(1) << std::chrono::duration<double>(Clock::now() - start).count()
-          << " s; " << (names_others_ ? others(here) + ": " : "") << reason(error);
+      out << here << " failed on rank " << rank_ << " of " << size_ << numbers() << " after "
+          << std::fixed << std::setprecision(1)
+          << std::chrono::duration<double>(Clock::now() - start).count() << " s; "
+          << (names_others_ ? others(here) + ": " : "") << reason(error);
       out << "; " << kResumes;
       failure_ = out.str();
       throw LostWorkerError(failure_);
@@ -389,27 +436,31 @@ class ProcessGroupComm final : public Comm {
     return text;
   }
 
+  // " (workers 2, 3)" of a split Comm, whose ranks are not those of the launcher.
+  std::string numbers() const {
+    std::string text;
+    for (const int worker : members_.workers)
+      text += (text.empty() ? " (workers " : ", ") + std::to_string(worker);
+    return text.empty() ? text : text + ")";
+  }
+
   static void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
   const int rank_;
   const int size_;
+  const Launch launch_;  // with session_ for split()
+  const Session session_;
+  const Members members_;
   const CommOptions options_;
   const std::string group_key_;
   const StorePtr store_;
   c10::intrusive_ptr<c10d::Backend> gloo_;  // null after a collective that failed
   c10::intrusive_ptr<c10d::Backend> nccl_;  // null: no CUDA device
   int64_t collectives_ = 0;
+  int64_t splits_ = 0;
   bool names_others_ = true;  // looks for the ranks that did not respond; takes seconds
   std::string failure_;       // of the first collective that failed; there is none after it
 };
-
-// Every worker has its connections now, to the store and to the others.
-void refuse_strangers(const NewListeners& listeners) {
-  if (listeners.refuse_connections() == 0)
-    warn_once("open listeners",
-              "this kernel cannot close the ports of the rendezvous and of Gloo to strangers "
-              "(docs/trust.md)");
-}
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "cluster/address.h"
 #include "cluster/job_secret.h"
 #include "cluster/launch.h"
@@ -209,8 +210,7 @@ class Supervisor {
   void set_deadline() { deadline_ = end_of_grace(); }
 
   Clock::time_point end_of_grace() const {
-    return Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                              std::chrono::duration<double>(options_.grace_seconds));
+    return Clock::now() + to_duration(options_.grace_seconds);
   }
 
   void pass_on(const siginfo_t& signal) {

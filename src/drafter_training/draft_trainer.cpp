@@ -168,19 +168,19 @@ bool DraftTrainer::try_update(int64_t elements) {
     case Phase::kSum:
       is_clear_ = false;
       begun_.fault = sum_.reduce(comm_);
-      enter(Phase::kRead);
+      enter(Phase::kNorm);
       [[fallthrough]];
-    case Phase::kRead:
-      if (begun_.fault.empty() && read_gradients(elements)) return true;
+    case Phase::kNorm:
+      if (begun_.fault.empty() && add_squares(elements)) return true;
       begin_update();
       enter(Phase::kLearn);
       [[fallthrough]];
     case Phase::kLearn:
-      if (begun_.fault.empty() && optimizer_.try_update(gradients_, elements)) return true;
+      if (begun_.fault.empty() && optimizer_.try_update(sum_.view(), elements)) return true;
       enter(Phase::kClear);
       [[fallthrough]];
     case Phase::kClear:
-      if (clear_gradients(elements)) return true;
+      if (clear_sum(elements)) return true;
       is_clear_ = true;
       end_update();
       enter(Phase::kDone);
@@ -205,26 +205,22 @@ void DraftTrainer::end_update() {
     optimizer_.skip_step();
 }
 
-// Reads the gradients from the sum, with their norm.
-bool DraftTrainer::read_gradients(int64_t elements) {
+// Of the gradients, for their norm.
+bool DraftTrainer::add_squares(int64_t elements) {
+  const train::GradientView gradients = sum_.view();
   return train::walk(
       begun_.place, gradients_.tensors.size(), elements,
       [&](size_t i) { return train::Extent{gradients_.tensors[i].numel()}; },
       [&](size_t i, int64_t first, int64_t last) {
-        sum_.read(gradients_, i, first, last);
-        const at::Tensor part = gradients_.tensors[i].view(-1).narrow(0, first, last - first);
-        train::add_squares(network_.device(), part.cpu(), begun_.squares);
+        train::add_squares(network_.device(), gradients.read(i, first, last), begun_.squares);
       });
 }
 
-bool DraftTrainer::clear_gradients(int64_t elements) {
+bool DraftTrainer::clear_sum(int64_t elements) {
   return train::walk(
       begun_.place, gradients_.tensors.size(), elements,
       [&](size_t i) { return train::Extent{gradients_.tensors[i].numel()}; },
-      [&](size_t i, int64_t first, int64_t last) {
-        sum_.clear(i, first, last);
-        gradients_.tensors[i].view(-1).narrow(0, first, last - first).zero_();
-      });
+      [&](size_t i, int64_t first, int64_t last) { sum_.clear(i, first, last); });
 }
 
 DraftTrainStats DraftTrainer::finish() {

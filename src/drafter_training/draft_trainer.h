@@ -95,14 +95,14 @@ class DraftTrainer {
   // Loads a pack and fills the tape.
   Loaded load(std::span<const DraftSample> batch, std::span<const int64_t> pack);
   void learn(const Loaded& pack);
-  bool read_gradients(int64_t elements);
-  bool clear_gradients(int64_t elements);
+  bool add_squares(int64_t elements);
+  bool clear_sum(int64_t elements);
   void begin_update();
   void end_update();
   std::vector<std::pair<std::string, double>> metrics_of_begun() const;
 
   // Progress of the optimizer's step.
-  enum class Phase { kSum, kRead, kLearn, kClear, kDone };
+  enum class Phase { kSum, kNorm, kLearn, kClear, kDone };
 
   // The unfinished step.
   struct Begun {
@@ -126,11 +126,11 @@ class DraftTrainer {
   const int64_t passes_;
   train::Optimizer optimizer_;
   train::GradientSum sum_;
-  model::Gradients gradients_;
+  model::Gradients gradients_;  // of a pack; zero between packs
   drafter::DraftTape tape_;
   DraftLoss loss_;
   Begun begun_;
-  bool is_clear_ = true;  // sum_ and gradients_ are zero
+  bool is_clear_ = true;  // the sum is zero
 };
 
 }  // namespace tlt::drafter_training

@@ -184,7 +184,7 @@ void IdleTrainer::pause() {
 IdleStep IdleTrainer::end_step(cluster::Comm& comm, double decode_seconds) {
   buffer_.end_step();
   IdleStep step{.idle = take_stats(), .used_version = version_};
-  if (comm.size() == 1) {
+  if (decode_seconds > 0) {
     train_for(options_.gap_share * decode_seconds);
     step.gap = take_stats();
   }

@@ -20,7 +20,7 @@
 //   Engine engine(model, engine_options, stop_string, &trainer, speculation);
 //   trainer.begin_step(step);
 //   … rollouts; trainer.try_slice() while the worker is idle …
-//   const IdleStep done = trainer.end_step(comm, decode_seconds);      // all workers together
+//   const IdleStep done = trainer.end_step(comm, /*decode_seconds=*/0);   // all workers together
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -118,8 +118,8 @@ class IdleTrainer final : public rollout::HiddenStateObserver {
   // the other, so that it becomes idle earlier. 0: never; -1: as many as hardly slow the other
   // down, as the tuner predicts.
   int64_t consolidate_below() const { return trains_ ? options_.consolidate_below : 0; }
-  // Call after the rollouts; collective. Publishes and measures. A single worker, which has no idle
-  // time, trains first, for a share of `decode_seconds`.
+  // Call after the rollouts; collective. Publishes and measures. A worker that alone has an engine,
+  // and so no idle time, trains first, for a share of `decode_seconds`; 0 on others.
   IdleStep end_step(cluster::Comm& comm, double decode_seconds);
 
   // Averages what the workers learned and makes it the draft model, unless its acceptance is lower

@@ -13,6 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kCallsPerLine = 64;  // calls in one line
+
 std::vector<CalledTool> tools_of(const Json& call) {
   std::vector<CalledTool> tools;
   for (const Json& tool : call.value("tool_calls", Json::array()))
@@ -34,7 +36,7 @@ Json answer_to(const Json& call, Embedded& environment,
   const auto id = call.at("episode").get<int64_t>();
   if (call.at("call") == "reset") {
     episodes[id] = environment.reset(call.at("row"));
-    return Json::object();
+    return {{"max_batch", kCallsPerLine}};
   }
   const Observation observation =
       episodes.at(id)->step(call.at("message").value("content", ""), tools_of(call));
@@ -54,24 +56,38 @@ std::unique_ptr<Embedded> make_embedded(const std::string& name) {
   throw InputError("no environment is called '" + name + "'; give countdown or python");
 }
 
+namespace {
+
+// Answers a call, unless it is close.
+void take(const Json& call, Embedded& environment,
+          std::map<int64_t, std::unique_ptr<Episode>>& episodes, std::ostream& answers) {
+  TLT_CHECK_INPUT(call.is_object() && call.contains("call") && call.contains("episode"),
+                  "standard input: a line is no call like {\"id\": 1, \"call\": \"reset\", "
+                  "\"episode\": 1, \"row\": {}}, nor a list of them (docs/environments.md)");
+  if (call["call"] == "close") {
+    if (call["episode"].is_number_integer()) episodes.erase(call["episode"].get<int64_t>());
+    return;
+  }
+  Json answer = {{"id", call.value("id", Json())}};
+  try {
+    answer.update(answer_to(call, environment, episodes));
+  } catch (const std::exception& error) {
+    answer["error"] = error.what();
+  }
+  answers << answer.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+}
+
+}  // namespace
+
+// A batch gets a line for each answer: the first ones need not wait for the last one.
 void serve(Embedded& environment, std::istream& calls, std::ostream& answers) {
   std::map<int64_t, std::unique_ptr<Episode>> episodes;
   for (std::string line; std::getline(calls, line);) {
     const Json call = parse_limited_json(line);
-    TLT_CHECK_INPUT(call.is_object() && call.contains("call") && call.contains("episode"),
-                    "standard input: a line is no call like {\"id\": 1, \"call\": \"reset\", "
-                    "\"episode\": 1, \"row\": {}} (docs/environments.md)");
-    if (call["call"] == "close") {
-      if (call["episode"].is_number_integer()) episodes.erase(call["episode"].get<int64_t>());
-      continue;
-    }
-    Json answer = {{"id", call.value("id", Json())}};
-    try {
-      answer.update(answer_to(call, environment, episodes));
-    } catch (const std::exception& error) {
-      answer["error"] = error.what();
-    }
-    answers << answer.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+    if (!call.is_array())
+      take(call, environment, episodes, answers);
+    else
+      for (const Json& one : call) take(one, environment, episodes, answers);
   }
 }
 

@@ -34,6 +34,29 @@ TEST(CountdownGameTest, RightAnswerEndsTheGameAndLaterOnesCountLess) {
   EXPECT_EQ(right.extras.at("answers"), 2);
 }
 
+TEST(EmbeddedTest, AnnouncesListsAndAnswersThem) {
+  const Json reset = {{"id", 1}, {"call", "reset"}, {"episode", 1}, {"row", kRow}};
+  Json other = reset;
+  other["id"] = 2;
+  other["episode"] = 2;
+  const Json step = {{"id", 3}, {"call", "step"}, {"episode", 2}, {"message", {{"content", "60"}}}};
+  Json unknown = step;
+  unknown["id"] = 4;
+  unknown["episode"] = 9;
+  std::istringstream calls(Json{reset, other, unknown, step}.dump() + "\n");
+  std::ostringstream answers;
+  serve(*make_countdown_game(), calls, answers);
+  std::istringstream lines(answers.str());
+  std::vector<Json> got;
+  for (std::string line; std::getline(lines, line);) got.push_back(Json::parse(line));
+  ASSERT_EQ(got.size(), 4u);
+  EXPECT_EQ(got[0]["max_batch"], 64);
+  EXPECT_EQ(got[1]["id"], 2);
+  EXPECT_TRUE(got[2].contains("error")) << "of its episode only";
+  EXPECT_EQ(got[3]["id"], 3);
+  EXPECT_EQ(got[3]["done"], false);
+}
+
 TEST(CountdownGameTest, ThreeAnswersEndTheGame) {
   const auto game = make_countdown_game()->reset(kRow);
   EXPECT_FALSE(game->step("60", {}).is_done);
@@ -77,7 +100,7 @@ TEST(EmbeddedTest, ServesTheProtocol) {
   std::vector<Json> seen;
   for (std::string text; std::getline(lines, text);) seen.push_back(Json::parse(text));
   ASSERT_EQ(seen.size(), 4u);
-  EXPECT_EQ(seen[0], (Json{{"id", 1}}));
+  EXPECT_EQ(seen[0], (Json{{"id", 1}, {"max_batch", 64}}));
   EXPECT_EQ(seen[1]["reward"], 1);
   EXPECT_EQ(seen[1]["done"], true);
   EXPECT_THAT(seen[2]["error"].dump(), HasSubstr("no countdown problem"));

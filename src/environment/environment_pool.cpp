@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/json_limits.h"
 #include "base/sentence.h"
 #include "reward/reward.h"
@@ -17,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxMessages = 1000;  // of one answer
+constexpr int64_t kMaxBatch = 1024;    // calls in one line
 constexpr size_t kMostShown = 200;     // bytes of a line in a message
 
 // The words as a command of the shell; `tlt` is this program, wherever it is.
@@ -34,11 +37,16 @@ std::string dumped(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+std::string fault_of_list(const Json& list, const char* name) {
+  if (!list.is_array()) return check_internal::concat("`", name, "` is no list");
+  if (list.size() > kMaxMessages)
+    return check_internal::concat("`", name, "` has more than ", kMaxMessages, " entries");
+  return "";
+}
+
 // Empty: the messages can be rendered.
 std::string fault_of_messages(const Json& messages) {
-  if (!messages.is_array()) return "`messages` is no list";
-  if (messages.size() > kMaxMessages)
-    return check_internal::concat("`messages` has more than ", kMaxMessages, " entries");
+  if (std::string fault = fault_of_list(messages, "messages"); !fault.empty()) return fault;
   for (const Json& message : messages) {
     const bool has_role =
         message.is_object() && message.contains("role") && message["role"].is_string();
@@ -54,6 +62,34 @@ bool is_reward(const Json& value) {
   return value.is_number() && std::abs(value.get<double>()) <= reward::kMaxScore;
 }
 
+bool is_token(const Json& value) {
+  return value.is_number_integer() && value >= 0 && value <= std::numeric_limits<int32_t>::max();
+}
+
+// The field's value; null if it is missing.
+const Json& field(const Json& json, const char* name) {
+  static const Json none;
+  const auto found = json.find(name);
+  return found == json.end() ? none : *found;
+}
+
+// Reads what replaces the prompt. The template checks the messages (turn_renderer.h).
+void read_prompt(const Json& json, EnvironmentAnswer& answer) {
+  if (const Json& prompt = field(json, "prompt"); !prompt.is_null()) {
+    answer.fault = fault_of_list(prompt, "prompt");
+    if (answer.fault.empty() && prompt.empty()) answer.fault = "`prompt` has no messages";
+    answer.prompt = prompt;
+  }
+  const Json& tokens = field(json, "prompt_token_ids");
+  if (tokens.is_null() || !answer.fault.empty()) return;
+  if (!tokens.is_array() || tokens.empty() || !std::ranges::all_of(tokens, is_token))
+    answer.fault = "`prompt_token_ids` is no list of token ids";
+  else if (!answer.messages.empty())
+    answer.fault = "`messages` cannot follow `prompt_token_ids`, which are the whole prompt";
+  else
+    answer.prompt_token_ids = tokens.get<std::vector<int32_t>>();
+}
+
 // Reads the fields of an answer; its fault says which one is wrong.
 EnvironmentAnswer answer_of(const Json& json) {
   EnvironmentAnswer answer;
@@ -63,13 +99,14 @@ EnvironmentAnswer answer_of(const Json& json) {
         one_sentence(error->is_string() ? error->get<std::string>() : dumped(*error), kMostShown);
     return answer;
   }
-  if (const auto messages = json.find("messages"); messages != json.end() && !messages->is_null()) {
-    answer.fault = fault_of_messages(*messages);
-    if (answer.fault.empty()) answer.messages = *messages;
+  if (const Json& messages = field(json, "messages"); !messages.is_null()) {
+    answer.fault = fault_of_messages(messages);
+    if (answer.fault.empty()) answer.messages = messages;
   }
-  if (const auto reward = json.find("reward"); reward != json.end() && !reward->is_null()) {
-    if (!is_reward(*reward)) answer.fault = "`reward` is no number of at most 1e9";
-    if (is_reward(*reward)) answer.reward = reward->get<double>();
+  if (answer.fault.empty()) read_prompt(json, answer);
+  if (const Json& reward = field(json, "reward"); !reward.is_null()) {
+    if (!is_reward(reward)) answer.fault = "`reward` is no number of at most 1e9";
+    if (is_reward(reward)) answer.reward = reward.get<double>();
   }
   if (const auto done = json.find("done"); done != json.end()) {
     if (!done->is_boolean()) answer.fault = "`done` is not true or false";
@@ -83,6 +120,11 @@ EnvironmentAnswer answer_of(const Json& json) {
   return answer;
 }
 
+std::string unasked(const std::string& text) {
+  return "wrote `" + one_sentence(text, kMostShown) +
+         "`, which answers no open call (other output belongs on standard error)";
+}
+
 }  // namespace
 
 EnvironmentPool::EnvironmentPool(const EnvironmentOptions& options,
@@ -90,14 +132,16 @@ EnvironmentPool::EnvironmentPool(const EnvironmentOptions& options,
     : options_(options),
       now_(std::move(now)),
       command_(shell_command(options.command)),
-      timeout_(std::chrono::duration_cast<Clock::duration>(
-          std::chrono::duration<double>(options.timeout_seconds))),
+      timeout_(to_duration(options.timeout_seconds)),
       programs_(static_cast<size_t>(options.processes)) {}
 
 // Together: the time that a program has to exit does not add up.
 EnvironmentPool::~EnvironmentPool() {
-  for (Program& program : programs_)
-    if (program.child) program.child->close_input();
+  for (Program& program : programs_) {
+    if (!program.child) continue;
+    flush(program);
+    program.child->close_input();
+  }
 }
 
 void EnvironmentPool::check(const Json& row) {
@@ -137,7 +181,34 @@ void EnvironmentPool::send(Program& program, int64_t episode, const Json& call) 
   Json request = {{"id", id}};
   request.update(call);
   program.calls[id] = {.episode = episode, .sent = now_()};
-  program.child->post(dumped(request));
+  post(program, request);
+}
+
+void EnvironmentPool::post(Program& program, const Json& call) {
+  if (program.max_batch == 1) return program.child->post(dumped(call));
+  program.unwritten.push_back(dumped(call));
+}
+
+// In lines that a program with tlt's own limit can read.
+void EnvironmentPool::flush(Program& program) {
+  std::string line;
+  int64_t calls = 0;
+  const auto write = [&] {
+    if (calls > 0) program.child->post(calls > 1 ? "[" + line + "]" : line);
+    line.clear();
+    calls = 0;
+  };
+  for (const std::string& call : std::exchange(program.unwritten, {})) {
+    if (calls == program.max_batch || line.size() + call.size() + 3 > sandbox::kMaxLineBytes)
+      write();
+    line += (calls++ > 0 ? "," : "") + call;
+  }
+  write();
+}
+
+void EnvironmentPool::flush() {
+  for (Program& program : programs_)
+    if (program.child) flush(program);
 }
 
 void EnvironmentPool::close(int64_t episode) {
@@ -145,12 +216,13 @@ void EnvironmentPool::close(int64_t episode) {
   if (found == program_of_.end()) return;
   Program& program = programs_[found->second];
   forget(program, episode);
-  if (program.child) program.child->post(dumped({{"call", "close"}, {"episode", episode}}));
+  if (program.child) post(program, {{"call", "close"}, {"episode", episode}});
 }
 
 void EnvironmentPool::close_all() {
   while (!program_of_.empty()) close(program_of_.begin()->first);
   answers_.clear();
+  flush();
 }
 
 void EnvironmentPool::forget(Program& program, int64_t episode) {
@@ -161,6 +233,7 @@ void EnvironmentPool::forget(Program& program, int64_t episode) {
 }
 
 std::vector<EnvironmentAnswer> EnvironmentPool::poll() {
+  flush();
   for (Program& program : programs_) {
     if (program.child) read(program);
     if (program.child) check_time(program);
@@ -169,6 +242,7 @@ std::vector<EnvironmentAnswer> EnvironmentPool::poll() {
 }
 
 bool EnvironmentPool::wait(double seconds) {
+  flush();
   std::vector<sandbox::ChildProcess*> children;
   for (Program& program : programs_)
     if (program.child) children.push_back(program.child.get());
@@ -179,7 +253,7 @@ void EnvironmentPool::read(Program& program) {
   std::vector<std::string> lines;
   const auto outcome = program.child->exchange(&lines);
   for (const std::string& line : lines)
-    if (!try_take(program, line)) return;
+    if (!try_take_line(program, line)) return;
   if (outcome == sandbox::ChildProcess::Outcome::kTooLong) {
     end(program,
         check_internal::concat("wrote a line of more than ", sandbox::kMaxLineBytes, " bytes"));
@@ -188,14 +262,22 @@ void EnvironmentPool::read(Program& program) {
   }
 }
 
-bool EnvironmentPool::try_take(Program& program, const std::string& line) {
+bool EnvironmentPool::try_take_line(Program& program, const std::string& line) {
   const Json answer = parse_limited_json(line);
+  if (!answer.is_discarded() && !(answer.is_array() && program.max_batch > 1))
+    return try_take(program, answer);
+  if (answer.is_array())
+    return std::ranges::all_of(answer, [&](const Json& one) { return try_take(program, one); });
+  end(program, unasked(line));
+  return false;
+}
+
+bool EnvironmentPool::try_take(Program& program, const Json& answer) {
   const bool has_id =
       answer.is_object() && answer.contains("id") && answer["id"].is_number_integer();
   const auto call = program.calls.find(has_id ? answer["id"].get<int64_t>() : 0);
   if (call == program.calls.end()) {
-    end(program, "wrote `" + one_sentence(line, kMostShown) +
-                     "`, which answers no open call (other output belongs on standard error)");
+    end(program, unasked(dumped(answer)));
     return false;
   }
   const int64_t episode = call->second.episode;
@@ -207,6 +289,11 @@ bool EnvironmentPool::try_take(Program& program, const std::string& line) {
 
 void EnvironmentPool::take(Program& program, int64_t episode, const Json& answer) {
   EnvironmentAnswer taken = answer_of(answer);
+  if (const Json& batch = field(answer, "max_batch"); !batch.is_null()) {
+    if (!batch.is_number_integer() || batch < 1)
+      return fail(program, episode, "gave a wrong answer: `max_batch` is no number from 1 on");
+    program.max_batch = std::max(program.max_batch, std::min(batch.get<int64_t>(), kMaxBatch));
+  }
   if (!taken.fault.empty()) return fail(program, episode, taken.fault);
   taken.episode = episode;
   if (taken.is_done) forget(program, episode);
@@ -230,7 +317,7 @@ void EnvironmentPool::check_time(Program& program) {
 void EnvironmentPool::fail(Program& program, int64_t episode, const std::string& what) {
   answers_.push_back({.episode = episode, .fault = named(what)});
   forget(program, episode);
-  program.child->post(dumped({{"call", "close"}, {"episode", episode}}));
+  post(program, {{"call", "close"}, {"episode", episode}});
 }
 
 void EnvironmentPool::end(Program& program, const std::string& what) {

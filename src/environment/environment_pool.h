@@ -6,11 +6,14 @@
 //   {"call": "close", "episode": 7}                    no answer; after a step that is not the last
 // and each program answers calls in any order,
 //   {"id": 1, "messages": […]}                         reset; messages may be missing
+//   {"id": 1, "prompt": […]}                           reset; in place of the row's messages
+//   {"id": 1, "prompt_token_ids": […]}                 reset; in place of the row's prompt
 //   {"id": 2, "messages": […], "reward": 0.5, "done": false, "extra": {"name": 1}}
 //   {"id": 2, "error": "why"}                          fails the episode
-// (docs/environments.md). An answer that cannot be used, or is late, fails its episode. A program
-// that exits, writes a line that answers no open call, or answers nothing for the time of a call
-// is ended: all its episodes fail. It is started again for the next episode.
+// (docs/environments.md). A program that has answered with "max_batch": n gets up to n calls as a
+// list in one line, and may answer with lists. An answer that cannot be used, or is late, fails its
+// episode. A program that exits, writes what answers no open call, or answers nothing for the time
+// of a call is ended: all its episodes fail. It is started again for the next episode.
 //
 // Owns       the programs, which end with it, and the calls that have no answer yet.
 // Not here   turns as tokens (turn_renderer.h); what an episode is in a run (rl/episodes.h).
@@ -43,6 +46,8 @@ namespace tlt::environment {
 struct EnvironmentAnswer {
   int64_t episode = 0;
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  nlohmann::ordered_json prompt = {};          // messages in place of the row's; null: none
+  std::vector<int32_t> prompt_token_ids = {};  // tokens in place of the row's; empty: none
   double reward = 0;
   bool is_done = false;
   std::map<std::string, double> extras = {};
@@ -74,6 +79,8 @@ class EnvironmentPool {
   // Ends an episode; its answer, if one is missing, is ignored. No effect if it is closed.
   void close(int64_t episode);
   void close_all();
+  // Writes the calls so far that wait for others to share a line with. poll() and wait() do it, too.
+  void flush();
 
   // What the programs have answered since the last call, in the order of their answers.
   std::vector<EnvironmentAnswer> poll();
@@ -91,13 +98,18 @@ class EnvironmentPool {
     std::map<int64_t, Call> calls;                 // unanswered, by id
     std::set<int64_t> episodes;                    // open
     Clock::time_point last_answer;
+    int64_t max_batch = 1;               // calls that it takes in one line
+    std::vector<std::string> unwritten;  // calls that wait for others, in order
   };
   static constexpr int64_t kClosed = -1;
 
   void send(Program& program, int64_t episode, const Json& call);
+  static void post(Program& program, const Json& call);
+  static void flush(Program& program);
   void read(Program& program);
-  // False: the line ends the program.
-  bool try_take(Program& program, const std::string& line);
+  // False: the line, or the answer, ends the program.
+  bool try_take_line(Program& program, const std::string& line);
+  bool try_take(Program& program, const Json& answer);
   void take(Program& program, int64_t episode, const Json& answer);
   void check_time(Program& program);
   void fail(Program& program, int64_t episode, const std::string& what);

@@ -51,6 +51,49 @@ EnvironmentTurn turn(const std::string& text) {
   return {.message = {{"role", "assistant"}, {"content", text}}, .tool_calls = Json::array()};
 }
 
+// Announces lists of calls, and writes the number of calls of each line into the file. A list gets
+// `answers`, a list of answers that may use `calls`, as one line.
+std::string batches(const std::string& file, int max_batch, const std::string& answers) {
+  return "file = open('" + file + "', 'w', buffering=1)\n" +
+         "for line in sys.stdin:\n"
+         "  calls = json.loads(line)\n"
+         "  file.write(f'{len(calls)}\\n' if isinstance(calls, list) else 'one\\n')\n"
+         "  if not isinstance(calls, list): calls = [calls]\n"
+         "  calls = [call for call in calls if call['call'] != 'close']\n"
+         "  if calls and calls[0]['call'] == 'reset':\n"
+         "    answers = [{'id': call['id'], 'max_batch': " +
+         std::to_string(max_batch) +
+         "} for call in calls]\n"
+         "    for answer in answers: print(json.dumps(answer), flush=True)\n"
+         "  elif calls:\n"
+         "    print(json.dumps(" +
+         answers + "), flush=True)\n";
+}
+
+std::string text_of(const std::string& file) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+std::map<int64_t, EnvironmentAnswer> next(EnvironmentPool& pool, size_t count) {
+  std::map<int64_t, EnvironmentAnswer> all;
+  while (all.size() < count) {
+    for (EnvironmentAnswer& one : pool.poll()) all[one.episode] = std::move(one);
+    if (all.size() < count) pool.wait(0.1);
+  }
+  return all;
+}
+
+std::vector<int64_t> open_some(EnvironmentPool& pool, size_t count) {
+  std::vector<int64_t> episodes;
+  for (size_t i = 0; i < count; ++i) {
+    episodes.push_back(pool.open(Json::object(), 1));
+    EXPECT_EQ(next(pool).fault, "");
+  }
+  return episodes;
+}
+
 // The fault of a step that the program answers so.
 std::string fault_of(const std::string& answer) {
   EnvironmentPool pool(python(steps(answer)));
@@ -123,6 +166,104 @@ TEST(EnvironmentPoolTest, WrongFieldsFailTheEpisodeOnly) {
   EXPECT_THAT(fault_of(with("'messages': [{'role': 'assistant', 'content': 'x'}]")),
               HasSubstr("only the model writes those"));
   EXPECT_THAT(fault_of(with("'error': 'no such tool'")), HasSubstr("says: no such tool"));
+}
+
+// Answers reset with the fields of its row.
+const char* const kEcho =
+    "for line in sys.stdin:\n"
+    "  call = json.loads(line)\n"
+    "  if call['call'] == 'reset': print(json.dumps({'id': call['id'], **call['row']}), "
+    "flush=True)";
+
+TEST(EnvironmentPoolTest, ResetMayReplaceThePrompt) {
+  EnvironmentPool pool(python(kEcho));
+  const auto answer_with = [&](const Json& fields) {
+    pool.open(fields, 1);
+    return next(pool);
+  };
+  const Json hi = {{{"role", "user"}, {"content", "hi"}}};
+  const EnvironmentAnswer messages = answer_with({{"prompt", hi}});
+  EXPECT_EQ(messages.fault, "");
+  EXPECT_EQ(messages.prompt, hi);
+  EXPECT_EQ(answer_with({{"prompt_token_ids", {3, 1, 2}}}).prompt_token_ids,
+            (std::vector<int32_t>{3, 1, 2}));
+  EXPECT_THAT(answer_with({{"prompt", "hi"}}).fault, HasSubstr("`prompt` is no list"));
+  EXPECT_THAT(answer_with({{"prompt", Json::array()}}).fault,
+              HasSubstr("`prompt` has no messages"));
+  EXPECT_THAT(answer_with({{"prompt", std::vector<int>(1001)}}).fault,
+              HasSubstr("more than 1000 entries"));
+  for (const char* tokens :
+       {"[]", "\"12\"", "[1, -1]", "[1.5]", "[2147483648]", "[true]", "[1180591620717411303424]"})
+    EXPECT_THAT(answer_with({{"prompt_token_ids", Json::parse(tokens)}}).fault,
+                HasSubstr("`prompt_token_ids` is no list of token ids"))
+        << tokens;
+  EXPECT_THAT(answer_with({{"prompt_token_ids", Json::array({1})}, {"messages", hi}}).fault,
+              HasSubstr("`messages` cannot follow `prompt_token_ids`"));
+}
+
+TEST(EnvironmentPoolTest, CallsShareALineOnceTheProgramTakesLists) {
+  const TestFolder folder;
+  const std::string lines = folder / "lines";
+  EnvironmentPool pool(
+      python(batches(lines, /*max_batch=*/2,
+                     "[{'id': call['id'], 'reward': call['turn']} for call in reversed(calls)]")));
+  const std::vector<int64_t> episodes = open_some(pool, 3);
+  for (int64_t turns = 1; const int64_t episode : episodes)
+    pool.step(episode, {.message = turn("x").message, .tool_calls = {}, .turn = turns++});
+  pool.flush();
+  const auto answers = next(pool, 3);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(answers.at(episodes[i]).fault, "");
+    EXPECT_EQ(answers.at(episodes[i]).reward, i + 1.0);
+  }
+  pool.close_all();
+  EXPECT_THAT(text_of(lines), ::testing::StartsWith("one\none\none\n2\none\n"));
+}
+
+// Of the entries of one list, those that can be attributed.
+TEST(EnvironmentPoolTest, FaultOfAnEntryFailsItsEpisodeOnly) {
+  const TestFolder folder;
+  EnvironmentPool pool(python(
+      batches(folder / "lines", 64,
+              "[{'id': calls[0]['id'], 'reward': 'much'}, {'id': calls[1]['id'], 'error': 'no'}] + "
+              "[{'id': call['id'], 'reward': 1} for call in calls[2:]] if len(calls) > 2 "
+              "else {'id': calls[0]['id'], 'reward': 2}")));
+  const std::vector<int64_t> episodes = open_some(pool, 4);
+  for (const int64_t episode : episodes) pool.step(episode, turn("x"));
+  auto answers = next(pool, 4);
+  EXPECT_THAT(answers.at(episodes[0]).fault, HasSubstr("`reward` is no number"));
+  EXPECT_THAT(answers.at(episodes[1]).fault, HasSubstr("says: no"));
+  for (const size_t i : {2, 3}) {
+    EXPECT_EQ(answers.at(episodes[i]).fault, "");
+    EXPECT_EQ(answers.at(episodes[i]).reward, 1);
+  }
+  pool.step(episodes[2], turn("x"));
+  EXPECT_EQ(next(pool).reward, 2) << "the same program continues";
+  const int64_t open = episodes[3];
+  pool.step(open, turn("x"));
+  EXPECT_EQ(next(pool).episode, open);
+}
+
+TEST(EnvironmentPoolTest, ListThatAnswersNoOpenCallEndsTheProgram) {
+  const TestFolder folder;
+  for (const char* entry : {"{'id': 77}", "{'id': calls[0]['id']}", "3", "[]"}) {
+    EnvironmentPool pool(python(
+        batches(folder / "lines", 64, std::string("[{'id': calls[0]['id']}, ") + entry + "]")));
+    const std::vector<int64_t> episodes = open_some(pool, 2);
+    pool.step(episodes[0], turn("x"));
+    const auto answers = next(pool, 2);
+    for (const int64_t episode : episodes)
+      EXPECT_THAT(answers.at(episode).fault, HasSubstr("answers no open call")) << entry;
+    EXPECT_EQ(open_some(pool, 1).size(), 1u) << "the next episode begins";
+  }
+}
+
+TEST(EnvironmentPoolTest, WrongMaxBatchFailsTheEpisode) {
+  EnvironmentPool pool(python(kEcho));
+  for (const Json& size : Json{0, -3, "many", 1.5}) {
+    pool.open({{"max_batch", size}}, 1);
+    EXPECT_THAT(next(pool).fault, HasSubstr("`max_batch` is no number from 1 on")) << size;
+  }
 }
 
 TEST(EnvironmentPoolTest, DeathFailsTheEpisodeWithItsLastWords) {

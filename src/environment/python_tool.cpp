@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "environment/embedded.h"
 #include "sandbox/sandbox.h"
 
@@ -37,9 +38,7 @@ std::string run(const CalledTool& call) {
   if (call.name != "python") return "error: the only tool is python";
   if (!call.arguments.contains("code") || !call.arguments["code"].is_string())
     return "error: give {\"code\": \"print(1)\"}";
-  const auto deadline =
-      Sandbox::Clock::now() + std::chrono::duration_cast<Sandbox::Clock::duration>(
-                                  std::chrono::duration<double>(kWallSeconds));
+  const auto deadline = Sandbox::Clock::now() + to_duration(kWallSeconds);
   Sandbox sandbox({}, deadline);
   return outcome_text(sandbox.run({{"code", call.arguments["code"]}, {"stdin", ""}}, kSeconds,
                                   kOutputBytes, deadline));

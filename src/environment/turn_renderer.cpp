@@ -74,6 +74,13 @@ std::string TurnRenderer::added_text(Chat chat, const Json& added, const std::st
   return after.substr(before.size());
 }
 
+std::vector<int32_t> TurnRenderer::prompt(const Chat& chat, const std::string& place) const {
+  chat_template::check_messages(chat.messages, place);
+  auto tokens = renderer_.try_tokens(renderer_.conversation(chat, place), place);
+  TLT_CHECK_INPUT(tokens, place, ": the prompt is longer than data.max_prompt_length");
+  return *std::move(tokens);
+}
+
 std::vector<int32_t> TurnRenderer::open(const Chat& prompt, const Json& added,
                                         const std::string& place) const {
   return tokenizer_.encode(added_text(prompt, added, place));

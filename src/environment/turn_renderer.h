@@ -38,6 +38,9 @@ class TurnRenderer {
   TurnRenderer(const data::DataOptions& data, const EnvironmentOptions& options,
                const tokenizer::Tokenizer& tokenizer, std::span<const int32_t> stop_tokens);
 
+  // The prompt of a conversation that the environment gave in place of the row's, as rows with these
+  // messages have it. InputError: the template refuses it, or it is too long.
+  std::vector<int32_t> prompt(const chat_template::Chat& chat, const std::string& place) const;
   // The tokens between the prompt and the first turn. InputError: the template refuses a message,
   // or is not stable for it.
   std::vector<int32_t> open(const chat_template::Chat& prompt, const nlohmann::ordered_json& added,

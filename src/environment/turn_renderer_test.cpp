@@ -77,6 +77,34 @@ TEST_F(TurnRendererTest, PiecesAreTheWholeConversation) {
             "<end>\n<tool>ok<end>\n<assistant>");
 }
 
+TEST_F(TurnRendererTest, PromptIsTheConversationWithoutATurn) {
+  const TurnRenderer turns = renderer(kTurns);
+  EXPECT_EQ(text(turns.prompt({.messages = Json::array({kUser, kAnswer})}, "x")),
+            "<user>1+1<end>\n<assistant>2<end>\n");
+  const Json large = {{"role", "user"}, {"content", std::string(600, '1')}};
+  EXPECT_THAT(thrown_message<InputError>(
+                  [&] { turns.prompt({.messages = Json::array({large})}, "the prompt"); }),
+              AllOf(HasSubstr("the prompt"), HasSubstr("data.max_prompt_length is 512")));
+  EXPECT_THAT(
+      thrown_message<InputError>([&] { turns.prompt({.messages = Json::array({7})}, "x"); }),
+      HasSubstr("x"));
+}
+
+// One test for each format, of a whole turn: environment_pool.h has the calls as it sends them.
+TEST_F(TurnRendererTest, EachFormatHasItsCalls) {
+  const std::pair<const char*, std::string> kinds[] = {
+      {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>"},
+      {"llama3_json", "{\"name\": \"f\", \"parameters\": {\"x\": 1}}"},
+      {"json", "[{\"name\": \"f\", \"arguments\": {\"x\": 1}}]"}};
+  for (const auto& [format, said] : kinds) {
+    const Json message = renderer(kTurns, format).message(tokenizer_.encode(said));
+    ASSERT_EQ(message["tool_calls"].size(), 1u) << format << ": " << message;
+    EXPECT_EQ(message["tool_calls"][0]["function"],
+              (Json{{"name", "f"}, {"arguments", {{"x", 1}}}}))
+        << format;
+  }
+}
+
 TEST_F(TurnRendererTest, ToolCallsAreParsedAndOthersAreText) {
   const TurnRenderer turns = renderer(kTurns);
   const auto message = [&](const std::string& said) {

@@ -15,7 +15,8 @@ int64_t KvShape::page_bytes() const {
 // Zeros, not uninitialized memory: the kernels read whole pages and mask by position, and 0 * NaN
 // would not be masked.
 KvCache::KvCache(const Device& device, const KvShape& shape, int64_t pages)
-    : shape_(shape),
+    : device_(device),
+      shape_(shape),
       storage_(device.lasting_zeros(
           {pages, shape.layers, shape.kv_heads, 2, shape.head_size * ops::kPageSlots},
           shape.type)) {
@@ -23,6 +24,8 @@ KvCache::KvCache(const Device& device, const KvShape& shape, int64_t pages)
 }
 
 void KvCache::clear_page(ops::PageId page) { storage_.select(0, page).zero_(); }
+
+bool KvCache::try_release() { return device_.try_release(storage_); }
 
 void KvCache::reserve_tree(int64_t rows) {
   if (rows == 0 || (tree_.defined() && tree_.size(1) >= rows)) return;

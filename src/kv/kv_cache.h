@@ -37,16 +37,30 @@ class KvCache {
   }
   // Reserves memory for the KV entries of `rows` token rows of draft trees (Batch::tree_rows).
   void reserve_tree(int64_t rows);
-  // After the forward pass of `batch`: copies the accepted path of one of its trees into the slots
-  // of its positions (ops::keep_path).
+  // After the forward pass of `batch`: copies accepted paths of its trees into the slots of their
+  // positions (ops::keep_paths).
+  void keep_paths(const ops::Batch& batch, std::span<const ops::KeptPath> paths) {
+    ops::keep_paths(device_, {storage_, tree_}, batch, paths);
+  }
   void keep_path(const ops::Batch& batch, const ops::Segment& segment,
                  std::span<const int32_t> path) {
-    ops::keep_path(storage_, tree_, batch, segment, path);
+    const ops::KeptPath one{&segment, path};
+    keep_paths(batch, {&one, 1});
   }
   void clear_page(ops::PageId page);  // of all layers
-  void copy_page(ops::PageId from, ops::PageId to) { ops::copy_page(storage_, from, to); }
+  // Returns the memory of all pages to the system, if it can be: until they are written again, at
+  // the same addresses. False: it cannot (Device::try_release).
+  bool try_release();
+  void copy_pages(std::span<const ops::PageCopy> copies) {
+    ops::copy_pages(device_, storage_, copies);
+  }
+  void copy_page(ops::PageId from, ops::PageId to) {
+    const ops::PageCopy one{from, to};
+    copy_pages({&one, 1});
+  }
 
  private:
+  const Device device_;
   KvShape shape_;
   at::Tensor storage_;
   at::Tensor tree_;                      // [L, tree rows, 2 K H]

@@ -57,6 +57,25 @@ TEST_P(KvCacheTest, ShapeWithoutPagesOrHeadsThrows) {
   EXPECT_THROW(KvCache(Device::cpu(1), headless, kPages), Error);
 }
 
+// The memory of a large cache; its address stays, and its pages are zero as in the beginning.
+TEST_P(KvCacheTest, ReleasedCacheIsTheOneOfTheBeginning) {
+  const int64_t pages = (int64_t{40} << 20) / shape().page_bytes();
+  KvCache cache(Device::cpu(1), shape(), pages);
+  at::Tensor storage = cache.layer(0).storage;
+  const void* const address = storage.data_ptr();
+  storage.fill_(3);
+  ASSERT_TRUE(cache.try_release());
+  EXPECT_EQ(cache.layer(0).storage.data_ptr(), address);
+  EXPECT_EQ(storage.ne(0).sum().item<int64_t>(), 0);
+  storage.select(0, pages - 1).fill_(2);
+  EXPECT_EQ(storage.ne(0).sum().item<int64_t>(), storage.numel() / pages);
+
+  KvCache small = make();
+  small.layer(0).storage.select(0, 0).fill_(1);
+  EXPECT_FALSE(small.try_release());
+  EXPECT_GT(small.layer(0).storage.ne(0).sum().item<int64_t>(), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, KvCacheTest, ::testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& info) {
                            return info.param == at::kFloat ? "float32" : "bfloat16";

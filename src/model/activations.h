@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/policy_model.h"
+#include "model/row_graphs.h"
 
 namespace tlt::model {
 
@@ -22,8 +23,21 @@ class Activations {
   void capture(std::vector<int64_t> layers) { captured_layers_ = std::move(layers); }
   const at::Tensor& captured() { return captured_.view(); }
 
+  // From now on `graphs`, which outlives the passes, launches what works on rows alone in passes of
+  // up to 512 rows. After capture(); not on the CPU.
+  void use(const PolicyModel& model, RowGraphs& graphs);
+
  private:
   friend class PolicyModel;
+
+  // Memory of everything that a pass of this number of rows writes.
+  void reserve(const PolicyModel& model, int64_t rows);
+  // Rows that a pass of `rows` is computed with.
+  int64_t padded(const PolicyModel& model, int64_t rows);
+
+  int64_t max_rows_;
+  RowGraphs* graphs_ = nullptr;
+  int64_t reserved_rows_ = 0;  // with graphs_
 
   RowBuffer residual_;  // [T, D]
   RowBuffer hidden_;    // [T, D]

@@ -71,10 +71,40 @@ ops::RopeStore DecoderLayer::rope(const at::Tensor& cos_sin) const {
 
 void DecoderLayer::forward(const LayerRows& rows, const at::Tensor& x, LayerActivations& a,
                            at::Tensor& out, bool keep) const {
-  if (!input_norm.defined()) return forward_from(rows, {.input = x, .x = x}, a, out, keep);
-  a.normed.resize(rows.device, x.size(0), hidden_, type_);
-  ops::rms_norm(rows.device, x, input_norm, epsilon_, a.normed.view());
-  forward_from(rows, {.input = a.normed.view(), .x = x}, a, out, keep);
+  begin(rows.device, x, a, keep);
+  attend(rows, a, keep);
+  finish(rows.device, x, a, out);
+}
+
+void DecoderLayer::begin(const Device& device, const at::Tensor& x, LayerActivations& a,
+                         bool keep) const {
+  if (!input_norm.defined()) return project(device, x, a, keep);
+  a.normed.resize(device, x.size(0), hidden_, type_);
+  ops::rms_norm(device, x, input_norm, epsilon_, a.normed.view());
+  project(device, a.normed.view(), a, keep);
+}
+
+void DecoderLayer::attend(const LayerRows& rows, LayerActivations& a, bool keep) const {
+  const ops::AttentionRows attention{shape_, rows.batch, rows.cache, rows.on_device};
+  const int64_t count = rows.batch.rows();
+  at::Tensor* lse = keep ? &a.lse.view() : nullptr;
+  if (a.qkv.view().size(0) == count)
+    return ops::rope_and_attention(rows.device, attention, rope(rows.cos_sin), a.qkv.view(),
+                                   {a.attended.view(), lse});
+  at::Tensor qkv = a.qkv.view().narrow(0, 0, count),
+             attended = a.attended.view().narrow(0, 0, count);
+  ops::rope_and_attention(rows.device, attention, rope(rows.cos_sin), qkv, {attended, lse});
+}
+
+void DecoderLayer::reserve(const Device& device, int64_t rows, LayerActivations& a) const {
+  a.normed.resize(device, rows, hidden_, type_);
+  a.qkv.resize(device, rows, qkv.rows(), type_);
+  a.attended.resize(device, rows, output.columns(), type_);
+  a.middle.resize(device, rows, hidden_, type_);
+  a.normed_middle.resize(device, rows, hidden_, type_);
+  a.gate_up.resize(device, rows, 2 * intermediate_, type_);
+  a.gated.resize(device, rows, intermediate_, type_);
+  if (sum_.slices > 1) a.parts.resize(device, sum_.slices * rows, hidden_, at::kFloat);
 }
 
 void DecoderLayer::project(const Device& device, const at::Tensor& input, LayerActivations& a,
@@ -97,19 +127,58 @@ void DecoderLayer::finish(const Device& device, const at::Tensor& x, LayerActiva
   a.normed_middle.resize(device, rows, hidden_, type_);
   a.gate_up.resize(device, rows, 2 * intermediate_, type_);
   a.gated.resize(device, rows, intermediate_, type_);
-  ops::linear(device, a.attended.view(), output, a.middle.view(), {.residual = &x});
+  project_to_stream(device, {a.attended.view(), output, x, a.middle.view()}, a.parts);
 
   ops::rms_norm(device, a.middle.view(), middle_norm, epsilon_, a.normed_middle.view());
   ops::gated_linear(device, a.normed_middle.view(), gate_up, a.gate_up.view(), a.gated.view());
-  ops::linear(device, a.gated.view(), down, out, {.residual = &a.middle.view()});
+  project_to_stream(device, {a.gated.view(), down, a.middle.view(), out}, a.parts);
+}
+
+void DecoderLayer::project_to_stream(const Device& device, const Projection& p,
+                                     RowBuffer& parts) const {
+  if (sum_.slices == 1) return ops::linear(device, p.x, p.weight, p.out, {.residual = &p.residual});
+  const int64_t rows = p.x.size(0), columns = p.weight.rows();
+  at::Tensor all = parts.resize(device, sum_.slices * rows, columns, at::kFloat)
+                       .view({sum_.slices, rows, columns});
+  if (sum_.ranks == nullptr) {
+    ops::linear_slices(device, p.x, p.weight, all);
+  } else {
+    at::Tensor mine = all.select(0, sum_.ranks->rank());
+    ops::linear(device, p.x, p.weight, mine);
+    sum_.ranks->all_gather(all);
+  }
+  ops::add_slices(device, all, p.residual, p.out);
+}
+
+void DecoderLayer::assign_shard(const Device& device, const DecoderLayer& whole, int64_t rank) {
+  const int64_t size = shape_.head_size, q = shape_.heads * size, k = shape_.kv_heads * size;
+  const int64_t whole_q = whole.shape_.heads * size, whole_k = whole.shape_.kv_heads * size;
+  struct Rows {
+    int64_t from, count, to;
+  };
+  for (const auto& [from, count, to] : {Rows{rank * q, q, 0}, Rows{whole_q + rank * k, k, q},
+                                        Rows{whole_q + whole_k + rank * k, k, q + k}}) {
+    qkv.assign(device, whole.qkv.values(device, from, count), to);
+    if (qkv_bias.defined())
+      qkv_bias.narrow(0, to, count).copy_(whole.qkv_bias.narrow(0, from, count));
+  }
+  for (const int64_t half : {int64_t{0}, int64_t{1}})
+    gate_up.assign(device,
+                   whole.gate_up.values(device, half * whole.intermediate_ + rank * intermediate_,
+                                        intermediate_),
+                   half * intermediate_);
+  output.assign_columns(whole.output, rank * output.columns());
+  down.assign_columns(whole.down, rank * down.columns());
+  input_norm = whole.input_norm;
+  middle_norm = whole.middle_norm;
+  q_norm = whole.q_norm;
+  k_norm = whole.k_norm;
 }
 
 void DecoderLayer::forward_from(const LayerRows& rows, const Input& from, LayerActivations& a,
                                 at::Tensor& out, bool keep) const {
   project(rows.device, from.input, a, keep);
-  ops::rope_and_attention(rows.device, {shape_, rows.batch, rows.cache, rows.on_device},
-                          rope(rows.cos_sin), a.qkv.view(),
-                          {a.attended.view(), keep ? &a.lse.view() : nullptr});
+  attend(rows, a, keep);
   finish(rows.device, from.x, a, out);
 }
 

@@ -13,6 +13,7 @@
 #include "kv/kv_cache.h"
 #include "model/model_config.h"
 #include "model/parameter.h"
+#include "model/tensor_parallel.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
@@ -47,6 +48,7 @@ struct LayerActivations {
   RowBuffer normed_middle;  // [T, D]
   RowBuffer gate_up;        // [T, 2F]
   RowBuffer gated;          // [T, F]
+  RowBuffer parts;          // [S T, D] float32: parts of a sum over S slices (SlicedSum)
 };
 
 // Temporary memory of one backward pass, shared by the layers.
@@ -105,10 +107,25 @@ struct DecoderLayer {
 
   ops::AttentionShape attention_shape() const { return shape_; }
 
+  // How the forward products of `output` and `down` are summed from now on.
+  void set_sum(const SlicedSum& sum) { sum_ = sum; }
+
+  // This layer is rank `rank`'s part of `whole`: copies its weights, and shares the norms of whole.
+  void assign_shard(const Device& device, const DecoderLayer& whole, int64_t rank);
+
   // Computes out [T, D] from x [T, D]; may be the same tensor. `keep`: keeps in `a` what backward
   // needs.
   void forward(const LayerRows& rows, const at::Tensor& x, LayerActivations& a, at::Tensor& out,
                bool keep) const;
+
+  // The three parts of forward(). begin() and finish() work on each row alone; there may be more
+  // rows than the batch has, whose results have no meaning.
+  void begin(const Device& device, const at::Tensor& x, LayerActivations& a, bool keep) const;
+  void attend(const LayerRows& rows, LayerActivations& a, bool keep) const;
+  void finish(const Device& device, const at::Tensor& x, LayerActivations& a,
+              at::Tensor& out) const;
+  // Memory of all that these three write without `keep`, for this number of rows.
+  void reserve(const Device& device, int64_t rows, LayerActivations& a) const;
 
   // What forward_from() reads: q, k and v read `input`; x is the residual stream only.
   struct Input {
@@ -129,11 +146,8 @@ struct DecoderLayer {
                      at::Tensor& d, const InputGradient& d_input) const;
 
   // The two halves of forward_from() and backward_from() around the attention, for another kind of
-  // attention (ttt_attention.h). project() fills a.qkv …
+  // attention (ttt_attention.h). project() fills a.qkv, finish() reads a.attended …
   void project(const Device& device, const at::Tensor& input, LayerActivations& a, bool keep) const;
-  // … finish() reads a.attended …
-  void finish(const Device& device, const at::Tensor& x, LayerActivations& a,
-              at::Tensor& out) const;
   // … finish_backward() fills s.d_attended, and d becomes the gradient of x without the part that
   // comes through q, k, v …
   void finish_backward(const Device& device, const LayerBackward& pass, at::Tensor& d) const;
@@ -143,10 +157,21 @@ struct DecoderLayer {
   ops::RopeStore rope(const at::Tensor& cos_sin) const;
 
  private:
+  // out = x W^T + residual, which is the residual stream.
+  struct Projection {
+    const at::Tensor& x;
+    const ops::Weight& weight;
+    const at::Tensor& residual;
+    at::Tensor& out;
+  };
+  void project_to_stream(const Device& device, const Projection& projection,
+                         RowBuffer& parts) const;
+
   ops::AttentionShape shape_;
   int64_t hidden_, intermediate_;
   double epsilon_;
   at::ScalarType type_;
+  SlicedSum sum_;
 };
 
 }  // namespace tlt::model

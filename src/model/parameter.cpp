@@ -115,6 +115,7 @@ int64_t ParameterList::add_vector(std::vector<Parameter::Part> parts, at::Tensor
 
 int64_t ParameterList::add(Parameter parameter) {
   parameter.round_to = type_;
+  parameter.stages = stages_;
   parameters_.push_back(std::move(parameter));
   return static_cast<int64_t>(parameters_.size()) - 1;
 }

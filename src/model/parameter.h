@@ -10,12 +10,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "ops/weight.h"
 
 namespace tlt::model {
+
+// The stages of a policy's backward pass (policy_model.h) that add to a gradient; by default it is
+// complete at the end of the pass only.
+struct BackwardStages {
+  int64_t first = 0, last = std::numeric_limits<int64_t>::max();
+};
 
 // Projections that read the same input are fused (q, k, v; gate, up): one Parameter, several
 // tensors of the file.
@@ -31,6 +39,7 @@ struct Parameter {
                                  // or an untied embedding [V, D]
   bool decays = false;           // weight decay applies: matrices and embeddings
   at::ScalarType round_to = at::kFloat;  // the compute type of the values in `tensor`
+  BackwardStages stages = {};
 
   std::string name() const { return parts.front().name; }
   std::vector<int64_t> shape() const;
@@ -83,6 +92,8 @@ class ParameterList {
   int64_t add_matrix(const std::string& name, ops::Weight& weight);
   int64_t add_matrix(std::vector<Parameter::Part> parts, ops::Weight& weight);
   int64_t add_table(const std::string& name, at::Tensor& table);
+  // Of the parameters that are added from now on.
+  void set_stages(BackwardStages stages) { stages_ = stages; }
   // A norm's weight or a bias; returns -1 if it is undefined.
   int64_t add_vector(const std::string& name, at::Tensor& values);
   int64_t add_vector(std::vector<Parameter::Part> parts, at::Tensor& values);
@@ -92,6 +103,7 @@ class ParameterList {
 
   std::vector<Parameter>& parameters_;
   at::ScalarType type_;
+  BackwardStages stages_;
 };
 
 }  // namespace tlt::model

@@ -9,6 +9,7 @@
 #include "model/activations.h"
 #include "model/tape.h"
 #include "ops/device_batch.h"
+#include "ops/padded_rows.h"
 
 namespace tlt::model {
 
@@ -34,18 +35,32 @@ PolicyModel::PolicyModel(const ModelConfig& config, const Device& device, at::Sc
 
 void PolicyModel::list_parameters() {
   ParameterList list(parameters_, type_);
+  const int64_t first = config_.layers;  // the stage of the first layer, and of the embedding
   const std::string embedding = "model.embed_tokens.weight";
+  list.set_stages({config_.tied ? 0 : first, first});
   embedding_index_ = config_.tied ? list.add_matrix(embedding, embedding_)
                                   : list.add_table(embedding, embedding_table_);
-  for (size_t i = 0; i < layers_.size(); ++i)
-    layers_[i].list_parameters("model.layers." + std::to_string(i) + ".", list);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    list.set_stages({first - i, first - i});
+    layers_[static_cast<size_t>(i)].list_parameters("model.layers." + std::to_string(i) + ".",
+                                                    list);
+  }
+  list.set_stages({1, 1});
   final_norm_index_ = list.add_vector("model.norm.weight", final_norm_);
+  list.set_stages({0, 0});
   head_index_ = config_.tied ? embedding_index_ : list.add_matrix("lm_head.weight", head_);
 }
 
 void PolicyModel::set_tokens(int64_t tokens) {
   TLT_CHECK(tokens > 0 && tokens <= config_.vocabulary, tokens, " tokens of ", config_.vocabulary);
   tokens_ = tokens;
+}
+
+void PolicyModel::set_slices(int64_t slices) {
+  TLT_CHECK(slices >= 1 && (config_.heads * config_.head_size) % (2 * slices) == 0 &&
+                config_.intermediate % (2 * slices) == 0,
+            slices, " slices");
+  for (DecoderLayer& layer : layers_) layer.set_sum({.slices = slices});
 }
 
 kv::KvShape PolicyModel::kv_shape() const {
@@ -75,39 +90,89 @@ void PolicyModel::embed(const ops::Batch& batch, const ops::DeviceBatch& on_devi
                        on_device.tokens());
 }
 
-Activations::Activations(const PolicyModel& model, int64_t max_rows) {
+Activations::Activations(const PolicyModel& model, int64_t max_rows) : max_rows_(max_rows) {
   const int64_t hidden = model.config().hidden;
   residual_.resize(model.device(), max_rows, hidden, model.type());
   hidden_.resize(model.device(), max_rows, hidden, model.type());
 }
 
+void Activations::use(const PolicyModel& model, RowGraphs& graphs) {
+  graphs_ = &graphs;
+  reserve(model, max_rows_ <= ops::kMostPaddedRows ? ops::padded_rows(max_rows_) : max_rows_);
+}
+
+void Activations::reserve(const PolicyModel& model, int64_t rows) {
+  const int64_t hidden = model.config().hidden, width = std::ssize(captured_layers_) * hidden;
+  residual_.resize(model.device(), rows, hidden, model.type());
+  hidden_.resize(model.device(), rows, hidden, model.type());
+  if (width > 0) captured_.resize(model.device(), rows, width, model.type());
+  model.layers_[0].reserve(model.device(), rows, layer_);
+  reserved_rows_ = rows;
+}
+
+int64_t Activations::padded(const PolicyModel& model, int64_t rows) {
+  const int64_t padded = graphs_ && rows <= ops::kMostPaddedRows ? ops::padded_rows(rows) : rows;
+  if (graphs_ && padded > reserved_rows_) {
+    reserve(model, padded);
+    graphs_->clear();
+  }
+  return padded;
+}
+
 const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cache,
-                                       Activations& a) const {
+                                       Activations& activations) const {
+  return forward_through(layers_, batch, cache, activations);
+}
+
+const at::Tensor& PolicyModel::forward_through(const std::vector<DecoderLayer>& layers,
+                                               const ops::Batch& batch, kv::KvCache& cache,
+                                               Activations& a) const {
   const at::Tensor& angles = rope_.reach(device_, batch);
   cache.reserve_tree(batch.tree_rows);
-  a.residual_.resize(device_, batch.rows(), config_.hidden, type_);
-  a.hidden_.resize(device_, batch.rows(), config_.hidden, type_);
+  const int64_t rows = batch.rows(), padded = a.padded(*this, rows);
+  a.residual_.resize(device_, padded, config_.hidden, type_);
+  a.hidden_.resize(device_, padded, config_.hidden, type_);
+  const int64_t width = std::ssize(a.captured_layers_) * config_.hidden;
+  if (width > 0) a.captured_.resize(device_, padded, width, type_);
   at::Tensor& x = a.residual_.view();
   std::optional<ops::DeviceBatch> on_device;
-  if (!device_.is_cpu()) on_device.emplace(batch, device_.torch());
-  on_device ? embed(batch, *on_device, x) : embed(batch, x);
-  const auto& captured = a.captured_layers_;
-  const int64_t width = std::ssize(captured) * config_.hidden;
-  if (width > 0) a.captured_.resize(device_, batch.rows(), width, type_);
-  const auto capture = [&](int64_t layer, const at::Tensor& states) {
+  if (device_.is_cpu()) {
+    embed(batch, x);
+  } else {
+    on_device.emplace(batch, device_.torch());
+    at::Tensor own = x.narrow(0, 0, rows);
+    embed(batch, *on_device, own);
+  }
+  const bool has_graphs = a.graphs_ && rows <= ops::kMostPaddedRows;
+  if (has_graphs) layers[0].reserve(device_, padded, a.layer_);  // a replay resizes no view
+  for (int64_t i = 0; i <= config_.layers; ++i) {
+    const auto work = [&] { forward_rows(layers, i, a); };
+    has_graphs ? a.graphs_->launch(padded, i, work) : work();
+    if (i < config_.layers)
+      layers[static_cast<size_t>(i)].attend(
+          {device_, batch, angles, cache.layer(i), on_device ? &*on_device : nullptr}, a.layer_,
+          /*keep=*/false);
+  }
+  if (width > 0) a.captured_.resize(device_, rows, width, type_);
+  return a.hidden_.resize(device_, rows, config_.hidden, type_);
+}
+
+void PolicyModel::forward_rows(const std::vector<DecoderLayer>& layers, int64_t layer,
+                               Activations& a) const {
+  at::Tensor& x = a.residual_.view();
+  const auto capture = [&](const at::Tensor& states) {
+    const auto& captured = a.captured_layers_;
     for (int64_t j = 0; j < std::ssize(captured); ++j)
       if (captured[static_cast<size_t>(j)] == layer)
         a.captured_.view().narrow(1, j * config_.hidden, config_.hidden).copy_(states);
   };
-  for (int64_t i = 0; i < config_.layers; ++i) {
-    capture(i, x);
-    layers_[static_cast<size_t>(i)].forward(
-        {device_, batch, angles, cache.layer(i), on_device ? &*on_device : nullptr}, x, a.layer_, x,
-        /*keep=*/false);
+  if (layer > 0) layers[static_cast<size_t>(layer - 1)].finish(device_, x, a.layer_, x);
+  if (layer < config_.layers) {
+    capture(x);
+    return layers[static_cast<size_t>(layer)].begin(device_, x, a.layer_, /*keep=*/false);
   }
   ops::rms_norm(device_, x, final_norm_, config_.norm_epsilon, a.hidden_.view());
-  capture(config_.layers, a.hidden_.view());
-  return a.hidden_.view();
+  capture(a.hidden_.view());
 }
 
 void PolicyModel::logits(const at::Tensor& hidden, at::Tensor& out) const {
@@ -122,6 +187,22 @@ Tape::Tape(const PolicyModel& model, bool recompute)
       recompute_(recompute),
       inputs_(static_cast<size_t>(model.config().layers) + 1),
       layers_(recompute ? 1 : static_cast<size_t>(model.config().layers)) {}
+
+void Tape::release_memory() {
+  const auto forget = [](auto& list) {
+    const size_t size = list.size();
+    list.clear();
+    list.resize(size);
+  };
+  clear();
+  sequences_.release_memory();
+  on_device_.reset();
+  forget(inputs_);
+  forget(layers_);
+  hidden_ = {};
+  d_stream_ = {};
+  scratch_ = {};
+}
 
 void Tape::captured(const std::vector<int64_t>& layers, at::Tensor& out) {
   const int64_t size = model_.config().hidden;

@@ -48,6 +48,10 @@ class PolicyModel {
   // Random weights for a training from scratch.
   void initialize(uint64_t seed);
 
+  // From now on forward passes sum the outputs of attention and feed-forward over this many slices,
+  // which gives the bits of a tensor parallel group of this size (tensor_parallel.h). Initially 1.
+  void set_slices(int64_t slices);
+
   // Final hidden states [T, D] (after the norm; a view into `activations`, valid until its next
   // use).
   const at::Tensor& forward(const ops::Batch& batch, kv::KvCache& cache,
@@ -78,15 +82,27 @@ class PolicyModel {
   // Adds the gradients of all parameters below the LM head, from d_hidden [T, D], the gradient of
   // forward()'s result.
   void backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
+  // Stages of a backward pass (BackwardStages): 0 is logits_backward() of all rows, the others
+  // are those of backward_layer(), from the last layer to the first.
+  int64_t backward_stages() const { return config_.layers + 1; }
   // The next layer of it. False: it was the last one.
   bool backward_layer(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
 
  private:
   friend class Activations;
+  friend class PolicyShard;
   friend class Tape;
+
+  const at::Tensor& forward_through(const std::vector<DecoderLayer>& layers,
+                                    const ops::Batch& batch, kv::KvCache& cache,
+                                    Activations& activations) const;
 
   // The same off the CPU, where the tokens are on the device already.
   void embed(const ops::Batch& batch, const ops::DeviceBatch& on_device, at::Tensor& out) const;
+
+  // The part of a forward pass between the attentions of layers `layer` - 1 and `layer`.
+  void forward_rows(const std::vector<DecoderLayer>& layers, int64_t layer,
+                    Activations& activations) const;
 
   void list_parameters();
   void begin_forward(Tape& tape) const;

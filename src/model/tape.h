@@ -30,6 +30,8 @@ class Tape {
     sequences_.clear();
     computed_ = 0;
   }
+  // Also frees the activations, which are kept for the next pass otherwise.
+  void release_memory();
   // Final hidden states [T, D]. REQUIRES: a forward pass of the batch.
   const at::Tensor& hidden() { return hidden_.view(); }
 

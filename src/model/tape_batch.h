@@ -23,6 +23,11 @@ class TapeBatch {
   // these tokens, as a suffix. REQUIRES: the prefix is whole pages.
   void add_suffix(const int32_t* tokens, int32_t count);
   void clear();
+  // Also frees the cache.
+  void release_memory() {
+    clear();
+    cache_.reset();
+  }
 
   // Allocates the batch's pages. REQUIRES: the same device and shape at every call.
   void prepare_cache(const Device& device, const kv::KvShape& shape);

@@ -18,9 +18,7 @@ namespace {
 
 // a b in float32, not rounded to the operands' type.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() == at::kFloat) return at::mm(a, b);
-  if (a.is_cpu()) return at::mm(a.to(at::kFloat), b.to(at::kFloat));  // has no mm of that kind
-  return at::mm(a, b, at::kFloat);
+  return at::mm(a.to(at::kFloat), b.to(at::kFloat));
 }
 
 }  // namespace
@@ -30,6 +28,19 @@ void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const Lin
   if (extras.bias) y = y + *extras.bias;
   if (extras.residual) y = y + *extras.residual;
   out.copy_(y);
+}
+
+void linear_slices(const at::Tensor& x, const at::Tensor& w, at::Tensor& parts) {
+  const int64_t width = w.size(1) / parts.size(0);
+  for (int64_t i = 0; i < parts.size(0); ++i)
+    parts.select(0, i).copy_(
+        product(x.narrow(1, i * width, width), w.narrow(1, i * width, width).t()));
+}
+
+void add_slices(const at::Tensor& parts, const at::Tensor& residual, at::Tensor& out) {
+  at::Tensor sum = parts.select(0, 0).clone();
+  for (int64_t i = 1; i < parts.size(0); ++i) sum.add_(parts.select(0, i));
+  out.copy_(sum + residual);
 }
 
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
@@ -73,6 +84,7 @@ class OnDevice {
 
 // Elements that the layout of keys keeps together (ops/attention.h).
 int64_t unit_of(const at::Tensor& storage) {
+  if (!storage.is_cpu()) return storage.size(4) / kPageSlots;
   return storage.scalar_type() == at::kBFloat16 ? 2 : 1;
 }
 
@@ -248,14 +260,8 @@ void attention(const AttentionRows& rows, const at::Tensor& qkv, const Attention
 
 namespace {
 
-// Gradients of the rotated Q, K and V of a segment, from those of its outputs. K and V from
-// position 0 on.
-struct SegmentGradient {
-  at::Tensor d_q;       // [rows, N, H]
-  at::Tensor d_k, d_v;  // [positions, K, H]
-};
-
-SegmentGradient segment_backward(const AttentionRows& rows, const DeviceBatch& on_device,
+// Gradients of a segment from those of its outputs: those of K and V from position 0 on.
+RotatedGradient segment_backward(const AttentionRows& rows, const DeviceBatch& on_device,
                                  size_t index, const AttentionGradient& gradient) {
   const auto& [shape, batch, cache, given] = rows;
   const Segment& segment = batch.segments[index];
@@ -279,14 +285,31 @@ SegmentGradient segment_backward(const AttentionRows& rows, const DeviceBatch& o
       .d_v = at::matmul(p.transpose(-1, -2), d).sum(1).transpose(0, 1)};
 }
 
-// d_qkv of a segment: back through the rotation and the norms of queries and keys.
-void rope_backward(const AttentionShape& shape, const RopeStore& rope, const Segment& segment,
-                   const SegmentGradient& d, const AttentionGradient& gradient) {
-  const int64_t n = shape.heads, k = shape.kv_heads, h = shape.head_size;
-  const at::Tensor angles = rope.cos_sin.narrow(0, segment.first_position, segment.rows);
-  const at::Tensor raw = gradient.raw_qkv.narrow(0, segment.first_row, segment.rows)
-                             .to(at::kFloat)
-                             .reshape({segment.rows, n + 2 * k, h});
+void segment_rope_backward(const AttentionShape& shape, const RopeStore& rope,
+                           const Segment& segment, const RotatedGradient& d,
+                           const AttentionGradient& gradient) {
+  const auto part = [&](const at::Tensor& x) {
+    return x.narrow(0, segment.first_row, segment.rows);
+  };
+  const at::Tensor raw = part(gradient.raw_qkv);
+  at::Tensor d_qkv = part(gradient.d_qkv);
+  rope_backward(shape, rope, rope.cos_sin.narrow(0, segment.first_position, segment.rows), d,
+                {.qkv = gradient.qkv,
+                 .raw_qkv = raw,
+                 .out = gradient.out,
+                 .lse = gradient.lse,
+                 .d_out = gradient.d_out,
+                 .d_qkv = d_qkv,
+                 .d_q_norm = gradient.d_q_norm,
+                 .d_k_norm = gradient.d_k_norm});
+}
+
+}  // namespace
+
+void rope_backward(const AttentionShape& shape, const RopeStore& rope, const at::Tensor& angles,
+                   const RotatedGradient& d, const AttentionGradient& gradient) {
+  const int64_t rows = angles.size(0), n = shape.heads, k = shape.kv_heads, h = shape.head_size;
+  const at::Tensor raw = gradient.raw_qkv.to(at::kFloat).reshape({rows, n + 2 * k, h});
   const auto back = [&](const at::Tensor& rotated, int64_t first, const at::Tensor* norm,
                         at::Tensor* d_norm) {
     const at::Tensor turned = rotate(rotated, angles, -1);
@@ -296,14 +319,11 @@ void rope_backward(const AttentionShape& shape, const RopeStore& rope, const Seg
       d_norm->add_((turned * x * inverse_rms(x, rope.norm_epsilon)).sum(at::IntArrayRef{0, 1}));
     return norm_backward(turned, x, *norm, rope.norm_epsilon);
   };
-  at::Tensor result = gradient.d_qkv.narrow(0, segment.first_row, segment.rows);
-  result.copy_(at::cat({back(d.d_q, 0, rope.q_norm, gradient.d_q_norm),
-                        back(d.d_k, n, rope.k_norm, gradient.d_k_norm), d.d_v},
-                       1)
-                   .reshape({segment.rows, -1}));
+  gradient.d_qkv.copy_(at::cat({back(d.d_q, 0, rope.q_norm, gradient.d_q_norm),
+                                back(d.d_k, n, rope.k_norm, gradient.d_k_norm), d.d_v},
+                               1)
+                           .reshape({rows, -1}));
 }
-
-}  // namespace
 
 void attention_backward(const AttentionRows& rows, const RopeStore& rope,
                         const AttentionGradient& gradient) {
@@ -315,7 +335,7 @@ void attention_backward(const AttentionRows& rows, const RopeStore& rope,
   for (size_t i = segments.size(); i-- > 0;) {
     const Segment* segment = &segments[i];
     const int64_t begin = segment->first_position;
-    SegmentGradient d = segment_backward(rows, *on_device, i, gradient);
+    RotatedGradient d = segment_backward(rows, *on_device, i, gradient);
     if (segment->shared_prefix >= 0) {
       const at::Tensor keys_part = d.d_k.narrow(0, 0, begin),
                        values_part = d.d_v.narrow(0, 0, begin);
@@ -329,7 +349,7 @@ void attention_backward(const AttentionRows& rows, const RopeStore& rope,
       prefix_keys.reset();
       prefix_values.reset();
     }
-    rope_backward(rows.shape, rope, *segment, d, gradient);
+    segment_rope_backward(rows.shape, rope, *segment, d, gradient);
   }
 }
 

@@ -17,6 +17,8 @@ namespace tlt::ops::aten {
 at::Tensor indices(std::span<const int32_t> tokens, const Device& device);
 
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras);
+void linear_slices(const at::Tensor& x, const at::Tensor& w, at::Tensor& parts);
+void add_slices(const at::Tensor& parts, const at::Tensor& residual, at::Tensor& out);
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
                            bool accumulate);
 void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
@@ -37,5 +39,15 @@ void rope_and_store(const AttentionRows& rows, const RopeStore& rope, at::Tensor
 void attention(const AttentionRows& rows, const at::Tensor& qkv, const AttentionOutput& output);
 void attention_backward(const AttentionRows& rows, const RopeStore& rope,
                         const AttentionGradient& gradient);
+
+// Gradients of the rotated q, k and v of some rows, float32.
+struct RotatedGradient {
+  at::Tensor d_q;       // [rows, N, H]
+  at::Tensor d_k, d_v;  // [rows, K, H]
+};
+// gradient.d_qkv of these rows: back through the rotation by `angles` [rows, H] and the norms of
+// queries and keys. The tensors of `gradient` are those of these rows.
+void rope_backward(const AttentionShape& shape, const RopeStore& rope, const at::Tensor& angles,
+                   const RotatedGradient& d, const AttentionGradient& gradient);
 
 }  // namespace tlt::ops::aten

@@ -8,6 +8,8 @@
 
 #include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
+#include "ops/device_attention.h"
+#include "ops/device_rows.h"
 
 namespace tlt::ops {
 namespace {
@@ -205,6 +207,8 @@ class PrefixGradients {
 void rope_and_store(const Device& device, const AttentionRows& rows, const RopeStore& rope,
                     at::Tensor& qkv) {
   check_shapes(rows, qkv);
+  if (const DeviceRows* own = device_rows(device); own && rows.on_device)
+    return own->rope_and_store(rows, *rows.on_device, rope, qkv);
   if (!device.is_cpu()) return aten::rope_and_store(rows, rope, qkv);
   const std::vector<Piece>& pieces = cut(rows.batch, kQueryBlock);
   const KvPages pages = kv_pages(rows.cache);
@@ -220,7 +224,10 @@ void attention(const Device& device, const AttentionRows& rows, const at::Tensor
                const AttentionOutput& output) {
   check_shapes(rows, qkv);
   check_output(rows, output);
-  if (!device.is_cpu()) return aten::attention(rows, qkv, output);
+  if (!device.is_cpu()) {
+    if (!try_device_attention(device, rows, qkv, output)) aten::attention(rows, qkv, output);
+    return;
+  }
   const ForwardTasks tasks{rows, cut(rows.batch, kQueryBlock), device.pool().threads()};
   const KvPages pages = kv_pages(rows.cache);
   const Kernels& kernels = cpu_kernels();
@@ -251,10 +258,10 @@ void rope_and_attention(const Device& device, const AttentionRows& rows, const R
   });
 }
 
-void attention_backward(const Device& device, const AttentionRows& rows, const RopeStore& rope,
-                        const AttentionGradient& gradient) {
-  check_shapes(rows, gradient.qkv);
-  if (!device.is_cpu()) return aten::attention_backward(rows, rope, gradient);
+namespace {
+
+void attention_backward_on_cpu(const Device& device, const AttentionRows& rows,
+                               const RopeStore& rope, const AttentionGradient& gradient) {
   const AttentionShape& shape = rows.shape;
   const Batch& batch = rows.batch;
   const PrefixGradients shares(shape, batch);
@@ -301,16 +308,37 @@ void attention_backward(const Device& device, const AttentionRows& rows, const R
   add_parts(gradient.d_k_norm, shape.head_size);
 }
 
-void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& batch,
-               const Segment& segment, std::span<const int32_t> path) {
-  const int64_t kv_heads = storage.size(2), head_size = storage.size(4) / kPageSlots;
+}  // namespace
+
+void attention_backward(const Device& device, const AttentionRows& rows, const RopeStore& rope,
+                        const AttentionGradient& gradient) {
+  check_shapes(rows, gradient.qkv);
+  if (device.is_cpu()) return attention_backward_on_cpu(device, rows, rope, gradient);
+  if (!try_device_attention_backward(device, rows, rope, gradient))
+    aten::attention_backward(rows, rope, gradient);
+}
+
+namespace {
+
+void check_path(const Batch& batch, const KeptPath& path) {
+  const Segment& segment = *path.segment;
   const int32_t* positions = batch.positions.data() + segment.first_row;
-  TLT_CHECK(segment.is_tree() && std::ssize(path) <= segment.levels, "a path of ", path.size(),
-            " rows in a tree of ", segment.levels, " levels");
-  for (size_t i = 0; i < path.size(); ++i) {
-    const int32_t row = path[i], position = segment.first_position + static_cast<int32_t>(i);
+  TLT_CHECK(segment.is_tree() && std::ssize(path.rows) <= segment.levels, "a path of ",
+            path.rows.size(), " rows in a tree of ", segment.levels, " levels");
+  for (size_t i = 0; i < path.rows.size(); ++i) {
+    const int32_t row = path.rows[i], position = segment.first_position + static_cast<int32_t>(i);
     TLT_CHECK(row >= 0 && row < segment.rows && positions[row] == position, "row ", row,
               " of a tree is not at position ", position);
+  }
+}
+
+void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& batch,
+               const KeptPath& path) {
+  const Segment& segment = *path.segment;
+  const int64_t kv_heads = storage.size(2), head_size = storage.size(4) / kPageSlots;
+  const int32_t* positions = batch.positions.data() + segment.first_row;
+  for (const int32_t row : path.rows) {
+    const int32_t position = positions[row];
     if (!storage.is_cpu()) {  // where trees are not stored in slots
       aten::store_entry(storage, {segment.pages[position / kPageSlots], position % kPageSlots},
                         tree.select(1, segment.first_tree_row + row));
@@ -338,14 +366,41 @@ void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& b
   }
 }
 
-void copy_page(const at::Tensor& storage, PageId from, PageId to) {
-  TLT_CHECK(from >= 0 && from < storage.size(0) && to >= 0 && to < storage.size(0), "page ", from,
-            " to page ", to, " of ", storage.size(0));
-  if (!storage.is_cpu()) {
-    storage.select(0, to).copy_(storage.select(0, from));
-  } else if (from != to) {  // takes a tenth of the time of copy_() where pages are small
-    std::memcpy(row_pointer(storage, to), row_pointer(storage, from),
-                static_cast<size_t>(storage.stride(0)) * storage.element_size());
+std::vector<DeviceRows::Entry> entries_of(const Batch& batch, std::span<const KeptPath> paths) {
+  std::vector<DeviceRows::Entry> entries;
+  for (const KeptPath& path : paths)
+    for (const int32_t row : path.rows) {
+      const Segment& segment = *path.segment;
+      const int32_t position = batch.positions[static_cast<size_t>(segment.first_row + row)];
+      entries.push_back(
+          {segment.first_tree_row + row,
+           segment.pages[position / kPageSlots] * kPageSlots + position % kPageSlots});
+    }
+  return entries;
+}
+
+}  // namespace
+
+void keep_paths(const Device& device, const TreeStorage& cache, const Batch& batch,
+                std::span<const KeptPath> paths) {
+  for (const KeptPath& path : paths) check_path(batch, path);
+  if (const DeviceRows* own = device_rows(device))
+    return own->keep_entries(cache.storage, cache.tree, entries_of(batch, paths));
+  for (const KeptPath& path : paths) keep_path(cache.storage, cache.tree, batch, path);
+}
+
+void copy_pages(const Device& device, const at::Tensor& storage, std::span<const PageCopy> copies) {
+  for (const auto& [from, to] : copies)
+    TLT_CHECK(from >= 0 && from < storage.size(0) && to >= 0 && to < storage.size(0), "page ", from,
+              " to page ", to, " of ", storage.size(0));
+  if (const DeviceRows* own = device_rows(device)) return own->copy_pages(storage, copies);
+  for (const auto& [from, to] : copies) {
+    if (!storage.is_cpu()) {
+      storage.select(0, to).copy_(storage.select(0, from));
+    } else if (from != to) {  // takes a tenth of the time of copy_() where pages are small
+      std::memcpy(row_pointer(storage, to), row_pointer(storage, from),
+                  static_cast<size_t>(storage.stride(0)) * storage.element_size());
+    }
   }
 }
 

@@ -6,7 +6,8 @@
 // the keys.
 //
 // Layout of a page on the CPU, per layer and KV head: keys as [H / u, 16, u] (u = 2 for bfloat16, 1
-// for float32: sixteen scores in one vector without a reduction), then values as [16, H].
+// for float32: sixteen scores in one vector without a reduction), then values as [16, H]. On other
+// devices keys are [16, H] too.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -71,8 +72,8 @@ struct AttentionOutput {
 // its position, so the slots up to that position hold exactly the row's path, and the row is
 // bit-identical to the same token in non-speculative decoding. (The pages before the root are the
 // same for all rows, which share the walk over them.) Afterwards the slots hold the path of the
-// last rows; keep_path() copies the accepted path there. On other devices a row reads the KV
-// entries of its path from cache.tree, and the slots do not change.
+// last rows; keep_paths() copies the accepted path there. On other devices a row reads the KV
+// entries of its path from cache.tree, and the slots do not change (ops/cuda/attention.h).
 void attention(const Device& device, const AttentionRows& rows, const at::Tensor& qkv,
                const AttentionOutput& output);
 
@@ -96,13 +97,25 @@ struct AttentionGradient {
 void attention_backward(const Device& device, const AttentionRows& rows, const RopeStore& rope,
                         const AttentionGradient& gradient);
 
-// Copies the KV entries of an accepted path into the slots of its positions, in all layers. tree
-// [L, tree rows, 2 K H]; path: rows of the segment, the root first, one per position.
-void keep_path(const at::Tensor& storage, const at::Tensor& tree, const Batch& batch,
-               const Segment& segment, std::span<const int32_t> path);
+// The accepted path of a tree: rows of the segment, the root first, one per position.
+struct KeptPath {
+  const Segment* segment;
+  std::span<const int32_t> rows;
+};
+struct TreeStorage {
+  const at::Tensor& storage;
+  const at::Tensor& tree;  // [L, tree rows, 2 K H]
+};
+// Copies the KV entries of accepted paths into the slots of their positions, in all layers.
+void keep_paths(const Device& device, const TreeStorage& cache, const Batch& batch,
+                std::span<const KeptPath> paths);
 
-// Copies the page `from` to `to` in all layers: gives a sample its own copy of a prompt's last,
-// partly filled page.
-void copy_page(const at::Tensor& storage, PageId from, PageId to);
+// The page `from` to `to` in all layers, one after the other: gives a sample its own copy of a
+// prompt's last, partly filled page.
+struct PageCopy {
+  PageId from = 0;
+  PageId to = 0;
+};
+void copy_pages(const Device& device, const at::Tensor& storage, std::span<const PageCopy> copies);
 
 }  // namespace tlt::ops

@@ -8,6 +8,7 @@
 
 #include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
+#include "ops/device_rows.h"
 
 namespace tlt::ops {
 namespace {
@@ -37,6 +38,7 @@ constexpr int64_t kSwigluCost = 4;
 
 void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weight, double epsilon,
               at::Tensor& out) {
+  if (const DeviceRows* own = device_rows(device)) return own->rms_norm(x, weight, epsilon, out);
   if (!device.is_cpu()) return aten::rms_norm(x, weight, epsilon, out);
   const int64_t rows = x.size(0), columns = x.size(1);
   check_rows(x, rows, columns, "norm input");
@@ -53,6 +55,7 @@ void rms_norm(const Device& device, const at::Tensor& x, const at::Tensor& weigh
 }
 
 void rms_norm_backward(const Device& device, const RmsNormGradient& gradient) {
+  if (const DeviceRows* own = device_rows(device)) return own->rms_norm_backward(gradient);
   if (!device.is_cpu()) return aten::rms_norm_backward(gradient);
   const at::Tensor &dy = gradient.dy, &x = gradient.x;
   const int64_t rows = x.size(0), columns = x.size(1);
@@ -79,6 +82,7 @@ void rms_norm_backward(const Device& device, const RmsNormGradient& gradient) {
 }
 
 void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out) {
+  if (const DeviceRows* own = device_rows(device)) return own->swiglu(gate_up, out);
   if (!device.is_cpu()) return aten::swiglu(gate_up, out);
   const int64_t rows = out.size(0), columns = out.size(1);
   check_rows(gate_up, rows, 2 * columns, "gate and up");
@@ -94,6 +98,8 @@ void swiglu(const Device& device, const at::Tensor& gate_up, at::Tensor& out) {
 
 void swiglu_backward(const Device& device, const at::Tensor& d_out, const at::Tensor& gate_up,
                      at::Tensor& d_gate_up) {
+  if (const DeviceRows* own = device_rows(device))
+    return own->swiglu_backward(d_out, gate_up, d_gate_up);
   if (!device.is_cpu()) return aten::swiglu_backward(d_out, gate_up, d_gate_up);
   const int64_t rows = d_out.size(0), columns = d_out.size(1);
   check_rows(d_gate_up, rows, 2 * columns, "gate and up gradient");
@@ -123,6 +129,7 @@ void embed(const Device& device, const at::Tensor& table, std::span<const int32_
 
 void embed_backward(const Device& device, const at::Tensor& dx, std::span<const int32_t> tokens,
                     at::Tensor& dtable) {
+  if (const DeviceRows* own = device_rows(device)) return own->embed_backward(dx, tokens, dtable);
   if (!device.is_cpu()) {
     // Not index_add_(), which adds in any order on CUDA; this sorts the tokens.
     dtable.index_put_({aten::indices(tokens, device)}, dx.to(at::kFloat), /*accumulate=*/true);
@@ -132,6 +139,27 @@ void embed_backward(const Device& device, const at::Tensor& dx, std::span<const 
   for (size_t i = 0; i < tokens.size(); ++i)
     kernels.add_to_float(kernel_type(dx), row_pointer(dx, static_cast<int64_t>(i)), dx.size(1),
                          dtable.data_ptr<float>() + tokens[i] * dtable.stride(0));
+}
+
+void gather_rows(const Device& device, const at::Tensor& x, std::span<const int64_t> rows,
+                 at::Tensor& out) {
+  const int64_t count = std::ssize(rows), columns = x.size(1);
+  check_rows(out, count, columns, "gathered rows");
+  TLT_CHECK(x.scalar_type() == out.scalar_type());
+  if (const DeviceRows* own = device_rows(device)) return own->gather_rows(x, rows, out);
+  if (device.is_cpu() && x.is_contiguous()) {  // a tenth of the time of index_select()
+    const auto bytes = static_cast<size_t>(columns) * x.element_size();
+    for (int64_t i = 0; i < count; ++i)
+      std::memcpy(row_pointer(out, i), row_pointer(x, rows[static_cast<size_t>(i)]), bytes);
+    return;
+  }
+  // Not by index_select(), whose rows would be a copy to the device: by runs of consecutive rows.
+  for (int64_t first = 0, end = 0; first < count; first = end) {
+    const int64_t row = rows[static_cast<size_t>(first)];
+    for (end = first + 1; end < count && rows[static_cast<size_t>(end)] == row + end - first;)
+      ++end;
+    out.narrow(0, first, end - first).copy_(x.narrow(0, row, end - first));
+  }
 }
 
 void put_columns(const Device& device, const at::Tensor& x, at::Tensor& out, int64_t first) {

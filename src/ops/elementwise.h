@@ -43,6 +43,10 @@ void embed(const Device& device, const at::Tensor& table, std::span<const int32_
 void embed_backward(const Device& device, const at::Tensor& dx, std::span<const int32_t> tokens,
                     at::Tensor& dtable);
 
+// out[i] = x[rows[i]].
+void gather_rows(const Device& device, const at::Tensor& x, std::span<const int64_t> rows,
+                 at::Tensor& out);
+
 // out[:, first … first + N - 1] = x [T, N].
 void put_columns(const Device& device, const at::Tensor& x, at::Tensor& out, int64_t first);
 

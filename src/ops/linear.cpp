@@ -4,10 +4,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
-#include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
+#include "ops/device_product.h"
+#include "ops/device_rows.h"
 #include "ops/elementwise.h"
 
 namespace tlt::ops {
@@ -135,12 +137,32 @@ at::Tensor packed_rows(const Device& device, const at::Tensor& x, int64_t first,
   return out;
 }
 
+// Elements of a task of add_slices().
+constexpr int64_t kSumBlock = 4096;
+
+struct Elements {
+  int64_t first, count;
+};
+
+template <class T>
+void add_block(const at::Tensor& parts, const T* residual, const Elements& elements, T* out) {
+  std::array<float, kSumBlock> sum;
+  const float* part = parts.data_ptr<float>() + elements.first;
+  std::copy_n(part, elements.count, sum.begin());
+  for (int64_t slice = 1; slice < parts.size(0); ++slice) {
+    part += parts.stride(0);
+    for (int64_t i = 0; i < elements.count; ++i) sum[static_cast<size_t>(i)] += part[i];
+  }
+  for (int64_t i = 0; i < elements.count; ++i)
+    out[i] = static_cast<T>(sum[static_cast<size_t>(i)] + static_cast<float>(residual[i]));
+}
+
 }  // namespace
 
 void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& out,
             const LinearExtras& extras) {
   check_linear(x, w, out);
-  if (!device.is_cpu()) return aten::linear(x, w.storage(), out, extras);
+  if (!device.is_cpu()) return device_product({x, w.storage().t(), w.plans().forward}, out, extras);
   run_tasks(device, whole_task(x, w, out, extras), kernel_type(x));
 }
 
@@ -173,11 +195,69 @@ void gated_linear(const Device& device, const at::Tensor& x, const Weight& w, at
   });
 }
 
+void linear_slices(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& parts) {
+  const int64_t slices = parts.size(0), rows = x.size(0), width = w.columns() / slices;
+  check_rows(x, rows, w.columns(), "linear input");
+  TLT_CHECK(parts.dim() == 3 && parts.size(1) == rows && parts.size(2) == w.rows() &&
+                parts.is_contiguous() && parts.scalar_type() == at::kFloat &&
+                x.scalar_type() == w.type(),
+            "the sums of ", slices, " slices");
+  TLT_CHECK(w.columns() % slices == 0 && width % 2 == 0, slices, " slices of ", w.columns(),
+            " columns");
+  if (!device.is_cpu()) return aten::linear_slices(x, w.storage(), parts);
+  const int64_t u = unit_elements(w.type()), panels = divide_up(w.rows(), kPanel),
+                blocks = divide_up(rows, kRowBlock);
+  const auto bytes = static_cast<int64_t>(x.element_size());
+  const Kernels& kernels = cpu_kernels();
+  device.pool().run(slices * panels * blocks, [&](int64_t index) {
+    const int64_t slice = index / (panels * blocks), panel = index / blocks % panels;
+    const int64_t first_row = index % blocks * kRowBlock;
+    kernels.gemm(kernel_type(x),
+                 {.a = static_cast<const char*>(x.data_ptr()) + slice * width * bytes,
+                  .a_row_stride = w.columns() / u,
+                  .b = static_cast<const char*>(w.storage().data_ptr()) +
+                       (panel * w.columns() + slice * width) * kPanel * bytes,
+                  .units = width / u,
+                  .first_row = first_row,
+                  .rows = std::min(kRowBlock, rows - first_row),
+                  .first_panel = 0,
+                  .panels = 1,
+                  .columns = std::min(kPanel, w.rows() - panel * kPanel),
+                  .out = parts.data_ptr<float>() + slice * parts.stride(0) + panel * kPanel,
+                  .out_stride = w.rows(),
+                  .out_is_float = true});
+  });
+}
+
+void add_slices(const Device& device, const at::Tensor& parts, const at::Tensor& residual,
+                at::Tensor& out) {
+  check_rows(residual, parts.size(1), parts.size(2), "residual");
+  check_rows(out, parts.size(1), parts.size(2), "sum of slices");
+  TLT_CHECK(parts.is_contiguous() && parts.scalar_type() == at::kFloat &&
+            residual.scalar_type() == out.scalar_type());
+  if (const DeviceRows* own = device_rows(device))
+    return own->sum_slices(parts, {.residual = &residual}, out);
+  if (!device.is_cpu()) return aten::add_slices(parts, residual, out);
+  const int64_t blocks = divide_up(parts.stride(0), kSumBlock);
+  device.pool().run(blocks, [&](int64_t block) {
+    const int64_t first = block * kSumBlock;
+    const int64_t count = std::min(kSumBlock, parts.stride(0) - first);
+    if (out.scalar_type() == at::kFloat)
+      add_block(parts, residual.data_ptr<float>() + first, {first, count},
+                out.data_ptr<float>() + first);
+    else
+      add_block(parts, residual.data_ptr<at::BFloat16>() + first, {first, count},
+                out.data_ptr<at::BFloat16>() + first);
+  });
+}
+
 void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w,
                            at::Tensor& dx, bool accumulate) {
   check_rows(dy, dy.size(0), w.rows(), "output gradient");
   check_rows(dx, dy.size(0), w.columns(), "input gradient");
-  if (!device.is_cpu()) return aten::linear_backward_input(dy, w.storage(), dx, accumulate);
+  if (!device.is_cpu())
+    return device_product({dy, w.storage(), w.plans().backward}, dx,
+                          {.residual = accumulate ? &dx : nullptr});
   const int64_t u = unit_elements(w.type()), units = divide_up(w.rows(), u);
   // An odd number of rows does not split into pairs: pad (an LM head with an odd vocabulary).
   const at::Tensor a = w.rows() % u == 0 ? dy : at::constant_pad_nd(dy, {0, 1});
@@ -201,7 +281,11 @@ void linear_backward_weight(const Device& device, const at::Tensor& dy, const at
   const int64_t rows = x.size(0), n = dy.size(1), k = x.size(1);
   check_rows(dy, rows, n, "output gradient");
   if (dw.defined()) check_rows(dw, n, k, "weight gradient");
-  if (!device.is_cpu()) return aten::linear_backward_weight(dy, x, dw, dbias);
+  if (!device.is_cpu()) {
+    if (dw.defined()) add_product(dy.t(), x, dw);
+    if (dbias) dbias->add_(dy.to(at::kFloat).sum(0));
+    return;
+  }
   const Kernels& kernels = cpu_kernels();
   const int64_t u = unit_elements(x.scalar_type());
   for (int64_t first = 0; first < rows && dw.defined(); first += kTokenBlock) {

@@ -26,6 +26,16 @@ void linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tens
 void gated_linear(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& gate_up,
                   at::Tensor& out);
 
+// The product over each of S equal slices of K: parts[s] = x_s W_s^T with the columns of slice s.
+// Tensor parallel: part s has the bits that linear() gives for W_s as a weight of its own.
+// x [T, K] of w's type; parts [S, T, N] float32. REQUIRES: S divides K, and K / S is even.
+void linear_slices(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& parts);
+
+// out = parts[0] + parts[1] + … + residual, in this order in float32, rounded once.
+// parts [S, T, N] float32; residual and out [T, N] of one type, may be the same tensor.
+void add_slices(const Device& device, const at::Tensor& parts, const at::Tensor& residual,
+                at::Tensor& out);
+
 // dx = dy W.  dy [T, N], dx [T, K], both of w's type. `accumulate`: dx += instead.
 void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w,
                            at::Tensor& dx, bool accumulate = false);

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "ops/cpu/bridge.h"
+#include "ops/device_rows.h"
 
 namespace tlt::ops {
 namespace {
@@ -150,6 +152,15 @@ Sampled sample_target_only(const Choice& choice, const RowStatistic& statistic,
   return sampled(last ? *last : kept.front());  // no other token: only rounding leads here
 }
 
+void check_finite(bool is_finite) {
+  TLT_CHECK(is_finite,
+            "the model's logits are not finite: its weights are broken or its learning rate was "
+            "too high; "
+            "start a run again with the same command and --override actor.optim.lr=… (a lower "
+            "one), and if "
+            "it ends here again, delete its newest checkpoint first");
+}
+
 Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& asked) {
   const SamplingRule& rule = asked.rule;
   const double u = asked.uniform;
@@ -157,12 +168,7 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
   const float inverse = static_cast<float>(1.0 / rule.logprob_temperature());
   const RowStatistic row =
       kernels.row_statistic(logits, vocabulary, inverse, /*with_entropy=*/false);
-  TLT_CHECK(std::isfinite(row.top) && std::isfinite(row.log_sum),
-            "the model's logits are not finite: its weights are broken or its learning rate was "
-            "too high; "
-            "start a run again with the same command and --override actor.optim.lr=… (a lower "
-            "one), and if "
-            "it ends here again, delete its newest checkpoint first");
+  check_finite(std::isfinite(row.top) && std::isfinite(row.log_sum));
   const int64_t count = asked.tokens > 0 ? std::min(asked.tokens, vocabulary) : vocabulary;
   // Statistic over the ids that may be sampled.
   const RowStatistic allowed =
@@ -181,20 +187,65 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
 
 }  // namespace
 
-void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
-                 std::span<const SampleRow> rows, std::span<Sampled> sampled) {
+void sample_rows(const Device& device, const RowsToSample& asked, std::span<Sampled> sampled) {
+  const at::Tensor& logits = asked.logits;
+  const int64_t vocabulary = asked.vocabulary;
+  const std::span<const SampleRow> rows = asked.rows;
   TLT_CHECK(logits.size(1) >= vocabulary && sampled.size() == rows.size());
-  // Elsewhere the rows are copied to the host, whose arithmetic is the specified one.
-  const at::Tensor host = logits.cpu();
+  if (samples_on_device(device, rows)) {
+    const at::Tensor on_device = device.empty({std::ssize(rows), 2}, at::kInt);
+    launch_sample_rows(device, asked, on_device);
+    return read_sampled(on_device, sampled);
+  }
+  // Other rules: the logits are copied to the host.
+  at::Tensor own_host;
+  at::Tensor& host = asked.host ? *asked.host : own_host;
+  if (!host.defined()) host = logits.cpu();
   device.pool().run(std::ssize(rows), [&](int64_t i) {
     const SampleRow& row = rows[static_cast<size_t>(i)];
     TLT_CHECK(row.row >= 0 && row.row < host.size(0), "row ", row.row, " of logits");
     sampled[static_cast<size_t>(i)] =
         sample_row(host.data_ptr<float>() + row.row * host.stride(0), vocabulary, row);
   });
+  // The same logprobs whatever rows are sampled together: those of the device's kernel, for all.
+  if (const DeviceRows* own = device_rows(device); own && !logits.is_cpu()) {
+    const at::Tensor on_device = device.empty({std::ssize(rows), 2}, at::kInt);
+    own->sample(logits, vocabulary, rows, on_device, sampled);
+    read_sampled(on_device, sampled);
+  }
+}
+
+bool samples_on_device(const Device& device, std::span<const SampleRow> rows) {
+  return device_rows(device) && std::ranges::all_of(rows, DeviceRows::is_sampled);
+}
+
+void launch_sample_rows(const Device& device, const RowsToSample& rows, const at::Tensor& sampled) {
+  const DeviceRows* own = device_rows(device);
+  TLT_CHECK(own, "no kernels of ", device.name());
+  own->sample(rows.logits, rows.vocabulary, rows.rows, sampled);
+}
+
+void read_sampled(const at::Tensor& on_device, std::span<Sampled> sampled) {
+  const at::Tensor host = on_device.cpu();
+  TLT_CHECK(host.is_contiguous() && host.numel() == 2 * std::ssize(sampled));
+  std::memcpy(sampled.data(), host.const_data_ptr(), sampled.size_bytes());
+  for (const Sampled& one : sampled) check_finite(one.token >= 0);
+}
+
+bool finds_top_tokens(const Device& device, int64_t count) {
+  return device_rows(device) && count <= cuda::kMostTop;
+}
+
+void find_top_tokens(const Device& device, const RowsToSearch& rows, std::vector<TopToken>& top) {
+  const DeviceRows* own = device_rows(device);
+  TLT_CHECK(own && std::ssize(rows.inverse_temperatures) == rows.logits.size(0) &&
+                rows.count <= rows.logits.size(1),
+            rows.count, " most likely tokens on ", device.name());
+  own->find_top_tokens(rows, top);
 }
 
 void row_statistics(const Device& device, const TargetRows& rows, RowStatistics& out) {
+  if (const DeviceRows* own = device_rows(device)) return own->row_statistics(rows, out);
   const int64_t count = rows.targets.size(0), vocabulary = rows.vocabulary;
   const at::Tensor host = rows.logits.cpu(), wanted = rows.targets.cpu();
   for (at::Tensor* t : {&out.logprob, &out.lse, &out.entropy}) *t = at::empty({count}, at::kFloat);
@@ -215,6 +266,8 @@ void row_statistics(const Device& device, const TargetRows& rows, RowStatistics&
 
 void logits_backward(const Device& device, const TargetRows& rows, const RowStatistics& statistics,
                      const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+  if (const DeviceRows* own = device_rows(device))
+    return own->logits_backward(rows, statistics, d_logprob, d_entropy);
   const at::Tensor wanted = rows.targets.cpu();
   at::Tensor host = rows.logits.cpu();
   const Kernels& kernels = cpu_kernels();

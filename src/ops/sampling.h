@@ -48,10 +48,43 @@ struct SampleRow {
   double rest_uniform = 0;
 };
 
+struct RowsToSample {
+  const at::Tensor& logits;  // [R, >= vocabulary] float32
+  int64_t vocabulary;
+  std::span<const SampleRow> rows;
+  // Gets the copy of the logits on the host, if a rule needs one, and keeps it for other rows of
+  // the same logits. Undefined at first.
+  at::Tensor* host = nullptr;
+};
 // sampled[i] = the token of rows[i], an id below `vocabulary` (logits may have more columns).
-// logits [R, >= vocabulary] float32.
-void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
-                 std::span<const SampleRow> rows, std::span<Sampled> sampled);
+void sample_rows(const Device& device, const RowsToSample& rows, std::span<Sampled> sampled);
+inline void sample_rows(const Device& device, const at::Tensor& logits, int64_t vocabulary,
+                        std::span<const SampleRow> rows, std::span<Sampled> sampled) {
+  sample_rows(device, {logits, vocabulary, rows}, sampled);
+}
+
+// The same in two parts, so that several passes over the logits wait for the device once. Only where
+// samples_on_device(): it has kernels, and they cover the rules of these rows.
+bool samples_on_device(const Device& device, std::span<const SampleRow> rows);
+// sampled [rows, 2] int32 on the device: what read_sampled() reads. Does not wait.
+void launch_sample_rows(const Device& device, const RowsToSample& rows, const at::Tensor& sampled);
+void read_sampled(const at::Tensor& on_device, std::span<Sampled> sampled);
+
+// One of the most likely tokens of a row.
+struct TopToken {
+  int32_t token = 0;      // -1: no further logit is finite
+  float probability = 0;  // of softmax(logits / temperature)
+  double before = 0;      // of all ids below the token
+};
+struct RowsToSearch {
+  const at::Tensor& logits;  // [R, V] float32
+  int64_t count;
+  std::span<const float> inverse_temperatures;  // [R]
+};
+// The `count` most likely tokens of each row, most likely first, of equals the lowest id first:
+// [R, count]. Only where finds_top_tokens(): the device has a kernel for this count.
+bool finds_top_tokens(const Device& device, int64_t count);
+void find_top_tokens(const Device& device, const RowsToSearch& rows, std::vector<TopToken>& top);
 
 // The trainer's statistics of each row: log p(target) and the entropy of softmax(logits /
 // temperature).
@@ -59,6 +92,8 @@ struct RowStatistics {  // on the host
   at::Tensor logprob;   // [R] float32
   at::Tensor lse;       // [R] float32: log-sum-exp of logits / temperature
   at::Tensor entropy;   // [R] float32, in nats
+  // The three on the device, [3, R], where its own kernels computed them.
+  at::Tensor on_device = {};
 };
 struct TargetRows {
   at::Tensor& logits;  // [R, >= vocabulary] float32

@@ -7,6 +7,7 @@
 
 #include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
+#include "ops/product_probe.h"
 
 namespace tlt::ops {
 namespace {
@@ -50,6 +51,7 @@ Weight::Weight(const Device& device, int64_t rows, int64_t columns, at::ScalarTy
   storage_ = device.is_cpu()
                  ? device.lasting_zeros({divide_up(rows, kPanel), columns / u, kPanel, u}, type)
                  : device.lasting_zeros({rows, columns}, type);
+  if (!device.is_cpu()) plans_ = plan_products(storage_);
 }
 
 void Weight::assign(const Device& device, const at::Tensor& values, int64_t first_row) {
@@ -75,6 +77,15 @@ void Weight::assign(const Device& device, const at::Tensor& values, int64_t firs
       pack_row(static_cast<const at::BFloat16*>(source), storage_.data_ptr<at::BFloat16>(),
                first_row + row, columns_);
   });
+}
+
+void Weight::assign_columns(const Weight& whole, int64_t first_column) {
+  TLT_CHECK(whole.rows_ == rows_ && whole.type_ == type_ && first_column % 2 == 0 &&
+                first_column + columns_ <= whole.columns_,
+            "columns ", first_column, " + ", columns_, " of [", whole.rows_, ", ", whole.columns_,
+            "]");
+  const int64_t unit = storage_.dim() == 4 ? unit_elements(type_) : 1;
+  storage_.copy_(whole.storage_.narrow(1, first_column / unit, columns_ / unit));
 }
 
 at::Tensor Weight::values(const Device& device, int64_t first_row, int64_t n) const {

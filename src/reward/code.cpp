@@ -9,16 +9,13 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "reward/code_tests.h"
 
 namespace tlt::reward {
 namespace {
 
 using Clock = sandbox::Sandbox::Clock;
-
-Clock::duration to_duration(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 // What a response may still take.
 struct Budget {

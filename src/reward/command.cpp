@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/json_limits.h"
 
 namespace tlt::reward {
@@ -68,8 +69,7 @@ CommandReward::CommandReward(std::string command, double timeout_seconds)
 
 CommandReward::Answer CommandReward::ask(const RewardInput& input) const {
   using Clock = sandbox::ChildProcess::Clock;
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(answer_seconds_));
+  const auto deadline = Clock::now() + to_duration(answer_seconds_);
   const int64_t id = ++last_id_;
   const std::string request = request_of(input, id);
   Answer answer{.child = take_child(), .outcome = {}, .line = {}, .id = id};

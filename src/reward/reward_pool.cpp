@@ -13,15 +13,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace tlt::reward {
 
 namespace {
-
-RewardPool::Clock::duration to_duration(double seconds) {
-  return std::chrono::duration_cast<RewardPool::Clock::duration>(
-      std::chrono::duration<double>(seconds));
-}
 
 struct Waiting {
   uint64_t id = 0;

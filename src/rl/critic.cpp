@@ -38,8 +38,10 @@ void Critic::add_values(std::span<train::TrainSample> samples) {
 }
 
 train::TrainStats Critic::update(std::span<const train::TrainSample> samples) {
-  return trainer_.update(samples, train::LossKind::kValue,
-                         options_.actor.ppo_mini_batch_size * options_.rollout.n);
+  train::TrainStats stats = trainer_.update(
+      samples, train::LossKind::kValue, options_.actor.ppo_mini_batch_size * options_.rollout.n);
+  trainer_.release_memory();
+  return stats;
 }
 
 void Critic::gather() {

@@ -12,6 +12,7 @@ namespace tlt::rl {
 
 train::TrainSample make_sample(std::span<const int32_t> prompt, const run::Rollout& rollout) {
   const rollout::Response& response = rollout.response;
+  if (!rollout.own_prompt.empty()) prompt = rollout.own_prompt;
   train::TrainSample sample;
   sample.tokens.assign(prompt.begin(), prompt.end());
   sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());

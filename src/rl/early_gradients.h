@@ -33,8 +33,8 @@
 
 namespace tlt::rl {
 
-// The training sample of a rollout, without reference and advantages. Its group is the prompt's
-// index.
+// The training sample of a rollout, without reference and advantages, after the row's prompt or its
+// own. Its group is the prompt's index.
 train::TrainSample make_sample(std::span<const int32_t> prompt, const run::Rollout& rollout);
 
 class EarlyGradients {

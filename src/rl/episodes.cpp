@@ -2,6 +2,8 @@
 #include "rl/episodes.h"
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -16,6 +18,9 @@ using rollout::Response;
 
 // The counter's position of an episode's seed, which no token has.
 constexpr uint32_t kSeedPosition = 0xFFFFFFFF;
+// The engine's ids of the environment's prompts have it; no data has 2^31 rows.
+constexpr uint32_t kOwnPromptBit = uint32_t{1} << 31;
+constexpr const char* kOwnPrompt = "the environment's prompt";
 
 uint32_t seed_of(const rollout::Group& group, uint32_t sample) {
   return static_cast<uint32_t>(uniform(group.seed, {.step = group.rl_step,
@@ -31,6 +36,7 @@ Episodes::Episodes(const environment::EnvironmentOptions& options, const data::D
                    const tokenizer::Tokenizer& tokenizer, rollout::Engine& engine,
                    std::span<const int32_t> stop_tokens)
     : options_(options),
+      max_prompt_length_(data.max_prompt_length),
       engine_(engine),
       renderer_(data, options, tokenizer, stop_tokens),
       pool_(options) {}
@@ -63,10 +69,13 @@ void Episodes::start(const data::Prompt& prompt, rollout::Group group,
     key_of_id_[episode.id] = key;
     ++waiting_;
   }
+  pool_.flush();
 }
 
 std::vector<FinishedEpisode> Episodes::advance() {
   for (Response& response : engine_.take_finished()) {
+    if (const auto own = row_of_.find(response.prompt_id); own != row_of_.end())
+      response.prompt_id = own->second;
     const auto found = episodes_.find(key_of(response));
     TLT_CHECK(found != episodes_.end(), "a turn of no episode");
     end_turn(found->second, std::move(response));
@@ -76,6 +85,7 @@ std::vector<FinishedEpisode> Episodes::advance() {
     if (known == key_of_id_.end()) continue;
     take(episodes_.at(known->second), answer);
   }
+  pool_.flush();
   return std::exchange(finished_, {});
 }
 
@@ -92,22 +102,100 @@ void Episodes::take(Episode& episode, const EnvironmentAnswer& answer) {
 void Episodes::begin(Episode& episode, const EnvironmentAnswer& answer) {
   episode.state = Episode::State::kDecoding;
   try {
-    TLT_CHECK_INPUT(!answer.is_done, "the environment ended an episode before its first turn");
-    const std::vector<int32_t> tokens =
-        renderer_.open(episode.chat, answer.messages, "first messages");
-    TLT_CHECK_INPUT(try_append(episode, tokens), "the environment's first messages have ",
-                    tokens.size(), " tokens and data.max_response_length is ",
-                    engine_.response_limit(episode.start->group));
-    for (const Json& message : answer.messages) episode.chat.messages.push_back(message);
+    open(episode, answer);
   } catch (const InputError& error) {
     episode.outcome.fault = error.what();
   }
   Start& start = *episode.start;
-  start.ready.push_back(std::move(episode.response));
+  start.ready.push_back(&episode);
   if (start.ready.size() < start.expected) return;
   waiting_ -= std::ssize(start.ready);
-  std::ranges::sort(start.ready, {}, &Response::sample);
-  engine_.resume(start.group, std::exchange(start.ready, {}));
+  decode(start);
+}
+
+// Sets the episode's prompt and the tokens before the first turn, or changes nothing.
+void Episodes::open(Episode& episode, const EnvironmentAnswer& answer) const {
+  TLT_CHECK_INPUT(!answer.is_done, "the environment ended an episode before its first turn");
+  chat_template::Chat chat = episode.chat;
+  if (!answer.prompt.is_null()) chat.messages = answer.prompt;
+  rollout::Group group = episode.start->group;
+  std::vector<int32_t> own_prompt = prompt_of(answer, chat), opening;
+  if (!own_prompt.empty()) group.tokens = own_prompt;
+  if (answer.prompt_token_ids.empty())
+    opening = renderer_.open(chat, answer.messages, "first messages");
+  const int64_t limit = engine_.response_limit(group);
+  TLT_CHECK_INPUT(std::ssize(opening) < limit, "the environment's first messages have ",
+                  opening.size(), " tokens and data.max_response_length is ", limit);
+  for (const Json& message : answer.messages) chat.messages.push_back(message);
+  episode.chat = std::move(chat);
+  episode.own_prompt = std::move(own_prompt);
+  append(episode, opening);
+}
+
+// In place of the row's prompt; empty: none. `chat` has the messages of the answer.
+std::vector<int32_t> Episodes::prompt_of(const EnvironmentAnswer& answer,
+                                         const chat_template::Chat& chat) const {
+  const std::vector<int32_t>& tokens = answer.prompt_token_ids;
+  TLT_CHECK_INPUT(std::ssize(tokens) <= max_prompt_length_, kOwnPrompt, " has ", tokens.size(),
+                  " tokens and data.max_prompt_length is ", max_prompt_length_);
+  if (!tokens.empty() || answer.prompt.is_null()) return tokens;
+  return renderer_.prompt(chat, kOwnPrompt);
+}
+
+// Episodes with the same prompt are a group of the engine.
+void Episodes::decode(Start& start) {
+  std::ranges::sort(start.ready, {}, [](const Episode* one) { return one->response.sample; });
+  std::map<std::vector<int32_t>, std::vector<Episode*>> by_own_prompt;
+  for (Episode* episode : start.ready) by_own_prompt[episode->own_prompt].push_back(episode);
+  std::vector<Episode*> rows = by_own_prompt[{}];
+  for (const auto& [prompt, episodes] : by_own_prompt)
+    if (!prompt.empty() && !try_decode_own(start, episodes))
+      rows.insert(rows.end(), episodes.begin(), episodes.end());
+  std::ranges::sort(rows, {}, [](const Episode* one) { return one->response.sample; });
+  if (!rows.empty()) resume(std::make_shared<const rollout::Group>(start.group), rows);
+  start.ready.clear();
+}
+
+// False: the engine refuses the prompt, and the episodes have failed.
+bool Episodes::try_decode_own(const Start& start, std::span<Episode* const> episodes) {
+  auto group = std::make_shared<rollout::Group>(start.group);
+  group->tokens = episodes.front()->own_prompt;
+  group->random_key = uint64_t{start.group.rl_step} << 32 | start.group.prompt_id;
+  group->prompt_id = engine_id(group->tokens, start.group.prompt_id);
+  try {
+    resume(group, episodes);
+    return true;
+  } catch (const InputError& error) {
+    for (Episode* episode : episodes) {
+      episode->outcome.fault = std::string(kOwnPrompt) + ": " + error.what();
+      episode->own_prompt.clear();
+      episode->response.tokens.clear();
+      episode->response.logprobs.clear();
+      episode->response.observed.clear();
+    }
+    return false;
+  }
+}
+
+void Episodes::resume(const std::shared_ptr<const rollout::Group>& group,
+                      std::span<Episode* const> episodes) {
+  std::vector<Response> responses;
+  for (const Episode* episode : episodes) {
+    responses.push_back(episode->response);
+    responses.back().prompt_id = group->prompt_id;
+  }
+  engine_.resume(*group, std::move(responses));
+  for (Episode* episode : episodes) episode->group = group;
+}
+
+// The same for the same prompt unless another row has it, so that a drafter finds earlier responses
+// to it. It affects no token: the group has a random key.
+uint32_t Episodes::engine_id(std::span<const int32_t> prompt, uint32_t row) {
+  const std::string_view bytes(reinterpret_cast<const char*>(prompt.data()), prompt.size_bytes());
+  auto id = static_cast<uint32_t>(std::hash<std::string_view>{}(bytes)) | kOwnPromptBit;
+  while (row_of_.contains(id) && row_of_.at(id) != row) id = (id + 1) | kOwnPromptBit;
+  row_of_[id] = row;
+  return id;
 }
 
 void Episodes::end_turn(Episode& episode, Response response) {
@@ -139,6 +227,9 @@ void Episodes::observe(Episode& episode, const EnvironmentAnswer& answer) {
   if (answer.is_done) return finish(episode, FinishReason::kStop);
   if (episode.turns >= options_.max_turns) return finish(episode, FinishReason::kLength);
   try {
+    TLT_CHECK_INPUT(answer.prompt.is_null() && answer.prompt_token_ids.empty(),
+                    "the environment gave a prompt in the answer to step, which only that to reset "
+                    "may have");
     TLT_CHECK_INPUT(!answer.messages.empty(),
                     "the environment gave neither messages nor done=true");
     const std::vector<int32_t> tokens =
@@ -146,25 +237,28 @@ void Episodes::observe(Episode& episode, const EnvironmentAnswer& answer) {
                           "turn " + std::to_string(episode.turns));
     TLT_CHECK_INPUT(!tokens.empty(),
                     "data.chat_template renders nothing for the environment's messages");
-    if (!try_append(episode, tokens)) return finish(episode, FinishReason::kLength);
+    if (std::ssize(episode.response.tokens) + std::ssize(tokens) >=
+        engine_.response_limit(*episode.group))
+      return finish(episode, FinishReason::kLength);
+    append(episode, tokens);
   } catch (const InputError& error) {
     episode.outcome.fault = error.what();
     return finish(episode, FinishReason::kStop);
   }
   for (const Json& message : answer.messages) episode.chat.messages.push_back(message);
   episode.state = Episode::State::kDecoding;
-  engine_.resume(episode.start->group, {std::exchange(episode.response, {})});
+  Episode* const self = &episode;
+  resume(episode.group, {&self, 1});
 }
 
-bool Episodes::try_append(Episode& episode, std::span<const int32_t> tokens) const {
+// Tokens that were not sampled.
+void Episodes::append(Episode& episode, std::span<const int32_t> tokens) {
+  if (tokens.empty()) return;
   Response& response = episode.response;
   const size_t begin = response.tokens.size(), end = begin + tokens.size();
-  if (static_cast<int64_t>(end) >= engine_.response_limit(episode.start->group)) return false;
-  if (tokens.empty()) return true;
   response.tokens.insert(response.tokens.end(), tokens.begin(), tokens.end());
   response.logprobs.resize(end);
   response.observed.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(end)});
-  return true;
 }
 
 void Episodes::finish(Episode& episode, FinishReason reason) {
@@ -173,14 +267,17 @@ void Episodes::finish(Episode& episode, FinishReason reason) {
   episode.response.finish = reason;
   episode.outcome.extras["turns"] = static_cast<double>(episode.turns);
   const Key key = key_of(episode.response);
-  finished_.push_back({std::move(episode.response), std::move(episode.outcome)});
+  finished_.push_back(
+      {std::move(episode.response), std::move(episode.outcome), std::move(episode.own_prompt)});
   episodes_.erase(key);
+  if (episodes_.empty()) row_of_.clear();
 }
 
 void Episodes::drop_all() {
   pool_.close_all();
   episodes_.clear();
   key_of_id_.clear();
+  row_of_.clear();
   finished_.clear();
   waiting_ = 0;
 }

@@ -9,6 +9,10 @@
 //
 //   reset -> opening -> turn -> step -> observation -> turn -> … -> finished
 //
+// An environment may replace the row's prompt for an episode. Its tokens depend on that prompt and
+// on the row's id, and on no other episode of the group: those with the same prompt share it in the
+// engine, as a group of their own.
+//
 // A failed episode ends with the tokens so far and the fault in its outcome. Episodes that are
 // unfinished when a phase stops are dropped: a resumed run begins them again, with the same tokens
 // if the environment gives the same answers.
@@ -43,6 +47,7 @@ namespace tlt::rl {
 struct FinishedEpisode {
   rollout::Response response;
   reward::EpisodeOutcome outcome;
+  std::vector<int32_t> own_prompt;  // as in run::Rollout
 };
 
 class Episodes {
@@ -75,19 +80,22 @@ class Episodes {
  private:
   using Json = nlohmann::ordered_json;
   using Key = std::pair<uint32_t, uint32_t>;  // prompt id and sample
-  // The samples of a prompt that begin together.
+  struct Episode;
+  // The samples of a row that begin together.
   struct Start {
-    rollout::Group group;
+    rollout::Group group;  // with the row's prompt
     size_t expected = 0;
-    std::vector<rollout::Response> ready;
+    std::vector<Episode*> ready;
   };
   struct Episode {
     enum class State { kResetting, kDecoding, kStepping };
     State state = State::kResetting;
     std::shared_ptr<Start> start;
-    chat_template::Chat chat;    // so far
-    rollout::Response response;  // so far; not while the engine has it
-    int64_t id = 0;              // in the pool
+    std::vector<int32_t> own_prompt;              // as in run::Rollout
+    std::shared_ptr<const rollout::Group> group;  // that the engine has; null: not begun
+    chat_template::Chat chat;                     // so far
+    rollout::Response response;                   // before the turn that the engine decodes
+    int64_t id = 0;                               // in the pool
     int64_t turns = 0;
     reward::EpisodeOutcome outcome;
   };
@@ -95,21 +103,30 @@ class Episodes {
   static Json row_of(const data::Prompt& prompt);
   void take(Episode& episode, const environment::EnvironmentAnswer& answer);
   void begin(Episode& episode, const environment::EnvironmentAnswer& answer);
+  void open(Episode& episode, const environment::EnvironmentAnswer& answer) const;
+  std::vector<int32_t> prompt_of(const environment::EnvironmentAnswer& answer,
+                                 const chat_template::Chat& chat) const;
+  void decode(Start& start);
+  bool try_decode_own(const Start& start, std::span<Episode* const> episodes);
+  void resume(const std::shared_ptr<const rollout::Group>& group,
+              std::span<Episode* const> episodes);
+  uint32_t engine_id(std::span<const int32_t> prompt, uint32_t row);
   void end_turn(Episode& episode, rollout::Response response);
   void observe(Episode& episode, const environment::EnvironmentAnswer& answer);
-  // Appends tokens that were not sampled. False: the response would be too long.
-  bool try_append(Episode& episode, std::span<const int32_t> tokens) const;
+  static void append(Episode& episode, std::span<const int32_t> tokens);
   void finish(Episode& episode, rollout::FinishReason reason);
   static Key key_of(const rollout::Response& response) {
     return {response.prompt_id, response.sample};
   }
 
   const environment::EnvironmentOptions options_;
+  const int64_t max_prompt_length_;
   rollout::Engine& engine_;
   const environment::TurnRenderer renderer_;
   environment::EnvironmentPool pool_;
   std::map<Key, Episode> episodes_;
   std::map<int64_t, Key> key_of_id_;
+  std::map<uint32_t, uint32_t> row_of_;  // prompt ids of rows, by those of their own prompts
   std::vector<FinishedEpisode> finished_;
   int64_t waiting_ = 0;
 };

@@ -23,7 +23,7 @@ run::RunOptions without_training(run::RunOptions options) {
 }  // namespace
 
 Evaluation::Evaluation(const run::RunOptions& options, const cluster::Launch& launch)
-    : options_(without_training(options)),
+    : options_((run::check_workers(options, launch), without_training(options))),
       reward_(start_reward(options_)),
       context_(options_, launch),
       rows_(load_rows(options_, context_, *reward_, data::Split::kValidation)),
@@ -32,7 +32,8 @@ Evaluation::Evaluation(const run::RunOptions& options, const cluster::Launch& la
 }
 
 std::vector<std::vector<int64_t>> Evaluation::batches(std::span<const int64_t> rows) const {
-  const int64_t slots = options_.rollout.engine.max_running * context_.comm->size();
+  const int64_t slots = options_.rollout.engine.max_running * context_.comm->size() /
+                        options_.rollout.tensor_model_parallel_size;
   const int64_t size = std::max<int64_t>(1, kFills * slots / options_.rollout.validation.n);
   std::vector<std::vector<int64_t>> batches;
   for (const int64_t row : rows) {

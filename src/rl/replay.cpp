@@ -16,14 +16,15 @@ constexpr double kRunSeconds = 0.1;  // target for one engine's part of a round,
 constexpr int64_t kFewestTokens = 16, kMostTokens = 128;
 
 // Limits the KV cache to what these groups need.
-rollout::EngineOptions enough_for(rollout::EngineOptions options, const model::PolicyModel& model,
+rollout::EngineOptions enough_for(rollout::EngineOptions options,
+                                  const rollout::TargetModel& target,
                                   const std::vector<rollout::Group>& groups) {
   int64_t pages = 0;
   for (const rollout::Group& group : groups)
     pages += group.samples *
              (1 + (std::ssize(group.tokens) + group.sampling->max_new_tokens) / ops::kPageSlots);
   options.kv_memory_bytes =
-      std::min(options.kv_memory_bytes, pages * model.kv_shape().page_bytes());
+      std::min(options.kv_memory_bytes, pages * target.kv_shape().page_bytes());
   return options;
 }
 
@@ -36,13 +37,14 @@ struct ReplayEngines::DecodeTime {
 };
 
 ReplayEngines::ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
-                             const model::PolicyModel& model, const rollout::EngineOptions& options,
+                             const rollout::TargetModel& target,
+                             const rollout::EngineOptions& options,
                              const rollout::StopString* stop_string,
                              std::vector<rollout::Group> groups)
     : engine_(engine),
       speculation_(speculation),
       groups_(std::move(groups)),
-      baseline_(model, enough_for(options, model, groups_), stop_string) {}
+      baseline_(target, enough_for(options, target, groups_), stop_string) {}
 
 std::vector<rollout::Response> ReplayEngines::decode(
     rollout::Engine& engine, const std::vector<rollout::Group>& groups) const {

@@ -27,7 +27,7 @@ class ReplayEngines {
   // Borrows all arguments but `groups`. `speculation` is that of `engine`. The engine without
   // speculation has memory for `groups`. REQUIRES: the engine is idle; prompt ids are distinct.
   ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
-                const model::PolicyModel& model, const rollout::EngineOptions& options,
+                const rollout::TargetModel& target, const rollout::EngineOptions& options,
                 const rollout::StopString* stop_string, std::vector<rollout::Group> groups);
 
   // Decodes each group to the end, in two rounds with different uniforms.

@@ -2,10 +2,12 @@
 #include "rl/rl_loop.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/sentence.h"
 #include "rl/advantages.h"
@@ -58,7 +60,7 @@ std::unique_ptr<RemoteTeacher> make_remote_teacher(const run::RunOptions& option
 }  // namespace
 
 RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
-    : options_((options.check(), options)),
+    : options_((options.check(), run::check_workers(options, launch), options)),
       reward_(start_reward(options_)),
       context_(options_, launch),
       prompts_(load_rows(options_, context_, *reward_, data::Split::kTrain)),
@@ -100,6 +102,7 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
   if (context_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
   timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", context_.comm->rank());
   rollouts_.set_timeline(timeline_.get());
+  joining_.emplace(options_, context_, folder);
   if (context_.is_first() && log_is_terminal())
     trainer_.set_on_pack([progress = std::make_shared<UpdateProgress>()](
                              int64_t done, int64_t packs) { (*progress)(done, packs); });
@@ -117,20 +120,31 @@ int RlLoop::run() {
     validate(report);
     run_.report(report.metrics());
   }
-  while (run_.has_next_step() && teacher_fault_.empty()) run_step();
+  while (run_.has_next_step() && teacher_fault_.empty() && !lets_join()) run_step();
   if (unfinished_->has_rollouts()) unfinished_->save();
   if (run_.has_new_steps() && context_.is_first())
     rollouts_.write_drafter(run_.folder().path() + "/drafter");
   if (run_.is_unsaved()) save();
-  // Before the barrier: a launcher may end rank 0 as soon as another worker has failed.
+  // Before the barrier: a launcher may end rank 0 as soon as another worker has failed; and workers
+  // that meet again wait for each other a short time only, trackers included.
   if (!teacher_fault_.empty()) run_.drain();
+  if (next_) run_.pause(next_->with_new.world_size);
   timeline_->flush();
   context_.comm->barrier("timeline");  // the report reads what all workers wrote
   rollouts_.disconnect();
   if (!teacher_fault_.empty()) throw Error(teacher_fault_);
+  if (next_) return 0;
   const int exit_code = run_.end();
-  if (run_.is_complete() && context_.is_first()) summarize_run();
+  if (run_.is_complete())
+    rollouts_.with_engine([this] {
+      if (context_.is_first()) summarize_run();
+    });
   return exit_code;
+}
+
+bool RlLoop::lets_join() {
+  next_ = joining_->accept();
+  return next_.has_value();
 }
 
 void RlLoop::run_step() {
@@ -182,6 +196,7 @@ std::optional<StepGroups> RlLoop::roll_out(StepReport& report) {
     check_scored(prompts, rollouts);
     groups.add(std::move(prompts), std::move(rollouts));
   }
+  rollouts_.release_memory();
   report.end_phase("gen");
   rollouts_.end_step(report);
   return groups;
@@ -294,6 +309,7 @@ train::TrainStats RlLoop::update_policy(std::span<const train::TrainSample> samp
       samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
   if (stats.is_abandoned) return stats;
   check_logprobs(stats);
+  trainer_.release_memory();
   report.end_phase("update_actor");
   rollouts_.new_weights();
   return stats;
@@ -386,8 +402,43 @@ void RlLoop::resume() {
   rollouts_.resume(*checkpoint);
 }
 
+namespace {
+
+// Without the workers that were to join if one of them does not come.
+std::unique_ptr<RlLoop> start_again(const run::RunOptions& options, const run::NextLaunch& next) {
+  const run::RunOptions resumed = run::resumed_options(options);
+  std::unique_ptr<RlLoop> loop;
+  try {
+    loop = std::make_unique<RlLoop>(resumed, next.with_new);
+  } catch (const std::exception& error) {
+    log_warning("a worker that was to join did not come ({}); continuing with {}", error.what(),
+                counted(next.without_new.world_size, "worker"));
+    return std::make_unique<RlLoop>(resumed, next.without_new);
+  }
+  if (next.without_new.listen_fd >= 0) ::close(next.without_new.listen_fd);
+  return loop;
+}
+
+int run_to_the_end(const run::RunOptions& options, std::unique_ptr<RlLoop> loop) {
+  for (;;) {
+    const int exit_code = loop->run();
+    const std::optional<run::NextLaunch> next = loop->next();
+    if (!next) return exit_code;
+    loop.reset();  // folder, memory and connections, before they are taken again
+    loop = start_again(options, *next);
+  }
+}
+
+}  // namespace
+
 int train(const run::RunOptions& options, const cluster::Launch& launch) {
-  return RlLoop(options, launch).run();
+  return run_to_the_end(options, std::make_unique<RlLoop>(options, launch));
+}
+
+int join(const run::RunOptions& options, const cluster::Launch& launch) {
+  const std::optional<cluster::Launch> joined = run::join_run(options, launch);
+  if (!joined) return interrupt_exit_code();
+  return train(run::resumed_options(options), *joined);
 }
 
 }  // namespace tlt::rl

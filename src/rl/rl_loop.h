@@ -33,6 +33,7 @@
 #include "rl/score_alarm.h"
 #include "rl/step_report.h"
 #include "rl/unfinished_step.h"
+#include "run/join.h"
 #include "run/policy_files.h"
 #include "run/run.h"
 #include "run/run_context.h"
@@ -47,9 +48,13 @@ class RlLoop {
 
   // Runs the remaining steps, or until a worker is interrupted. A step that has changed no weight
   // then ends there: its rollouts so far are kept (unfinished_step.h). Returns the exit code.
+  // Workers that wait to join (run/join.h) end it too, after a step.
   int run();
+  // How the run continues then; nullopt: it has ended.
+  const std::optional<run::NextLaunch>& next() const { return next_; }
 
  private:
+  bool lets_join();
   void run_step();
   // nullopt: interrupted.
   std::optional<StepGroups> roll_out(StepReport& report);
@@ -98,11 +103,15 @@ class RlLoop {
   run::Run run_;  // after all members whose construction can fail
   std::optional<UnfinishedStep> unfinished_;
   std::unique_ptr<Timeline> timeline_;
-  ScoreAlarm score_alarm_;     // rank 0
+  ScoreAlarm score_alarm_;  // rank 0
+  std::optional<run::JoinRequests> joining_;
+  std::optional<run::NextLaunch> next_;
   std::string teacher_fault_;  // why the teacher's server ends the run; the same on every worker
 };
 
-// `tlt train`: runs a worker of the run to its end. Returns the exit code.
+// `tlt train`: runs a worker of the run to its end, also when others join it. Returns the exit code.
 int train(const run::RunOptions& options, const cluster::Launch& launch);
+// `tlt train --join`: the same for a worker that joins a run.
+int join(const run::RunOptions& options, const cluster::Launch& launch);
 
 }  // namespace tlt::rl

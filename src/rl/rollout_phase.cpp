@@ -19,6 +19,7 @@
 #include "base/watchdog.h"
 #include "rl/idle_choice.h"
 #include "run/report/timeline_steps.h"
+#include "run/run_folder.h"
 
 namespace tlt::rl {
 namespace {
@@ -27,6 +28,9 @@ namespace {
 constexpr double kIdleWaitSeconds = 0.01;
 // How long it computes early gradients before it does; a layer that has begun ends later.
 constexpr double kGradientSliceSeconds = 0.02;
+// After a wait of this time the environment will hardly answer within the time of a slice in which
+// the draft model is trained.
+constexpr double kLongWaitSeconds = 0.1;
 constexpr std::chrono::milliseconds kRewardWait(1);
 // How long an interrupted worker waits for the scores of finished responses. Those that come later
 // are computed again after the resume.
@@ -90,6 +94,7 @@ void RolloutPhase::begin(std::span<const data::Prompt> prompts, const SamplingPl
   rest_.clear();
   was_stopped_ = false;
   stop_seen_.reset();
+  waits_since_.reset();
   cancelled_.clear();
   reported_sequences_ = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -203,6 +208,7 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
     else
       report_load();
     if (worked) {
+      waits_since_.reset();
       count_decoding(watch.seconds());
     } else if (!groups_.step_done()) {
       be_idle(prompts, plan);
@@ -367,8 +373,8 @@ void RolloutPhase::submit_for_score(run::Rollout rollout, const data::Prompt& pr
            .raw_response = tokenizer_.decode(response.tokens),
            .ground_truth = prompt.ground_truth,
            .extra_info = std::make_shared<const nlohmann::ordered_json>(prompt.extra_info),
-           .prompt = prompt.text,
-           .messages = prompt.messages.is_null()
+           .prompt = run::text_of_prompt(added, prompt, tokenizer_),
+           .messages = prompt.messages.is_null() || !added.own_prompt.empty()
                            ? nullptr
                            : std::make_shared<const nlohmann::ordered_json>(prompt.messages),
            .response_ids = response.tokens,
@@ -401,6 +407,7 @@ std::vector<run::Rollout> RolloutPhase::take_finished() {
       run::Rollout& rollout = rollouts.emplace_back();
       rollout.response = std::move(finished.response);
       rollout.episode = std::move(finished.outcome);
+      rollout.own_prompt = std::move(finished.own_prompt);
     }
     return rollouts;
   }
@@ -411,9 +418,10 @@ std::vector<run::Rollout> RolloutPhase::take_finished() {
 
 void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   if (waiting_episodes() > 0) {
-    if (episodes_->wait(kIdleWaitSeconds)) return;
+    if (!waits_since_) waits_since_ = since_begin_.seconds();
+    if (episodes_->wait(kIdleWaitSeconds)) return waits_since_.reset();
     if (finished_.complete() > 0) begin_finished(prompts, plan);
-    try_early_gradients(plan);
+    if (!try_early_gradients(plan)) train_while_waiting(plan);
     return;
   }
   begin_finished(prompts, plan);
@@ -425,6 +433,7 @@ void RolloutPhase::be_idle(std::span<const data::Prompt> prompts, const Sampling
 // Offers other workers this one's finished groups, and hands over those that were asked for. It
 // computes what is left when it is idle itself.
 void RolloutPhase::share_finished() {
+  engine_.keep_alive();
   attach(rewards_.poll());
   groups_.offer(finished_.complete());
   while (groups_.should_hand_over()) {
@@ -450,6 +459,8 @@ void RolloutPhase::begin_finished(std::span<const data::Prompt> prompts, const S
   if (rollouts.empty()) return;
   const uint32_t prompt = rollouts.front().prompt;
   TLT_CHECK(prompt < prompts.size(), "a finished group of prompt ", prompt);
+  // Nothing is unfinished here. The next turn of an episode would find its pages.
+  if (!episodes_) engine_.release_memory();
   plan.early_gradients->begin(prompts[prompt].tokens, rollouts);
 }
 
@@ -482,6 +493,16 @@ bool RolloutPhase::try_training(const SamplingPlan& plan) {
   return true;
 }
 
+// A slice of bounded time, after which the environment may have answered. The coordinator allows
+// training to workers without a group; this one has some, and need not ask.
+void RolloutPhase::train_while_waiting(const SamplingPlan& plan) {
+  if (!idle_trainer_ || wants_stop(plan) ||
+      since_begin_.seconds() - *waits_since_ < kLongWaitSeconds || !idle_trainer_->try_slice())
+    return;
+  report_progress();
+  idle_trainer_->pause();
+}
+
 bool RolloutPhase::try_early_gradients(const SamplingPlan& plan) {
   if (!plan.early_gradients) return false;
   const bool is_reference = plan.early_gradients->is_at_reference();
@@ -509,6 +530,7 @@ void RolloutPhase::attach_scores(std::span<const data::Prompt> prompts, const Sa
   attach(rewards_.poll());
   while (!finished_.are_scored()) {
     begin_finished(prompts, plan);
+    engine_.keep_alive();
     report_progress();  // a reward has a timeout of its own
     if (wants_stop(plan)) {
       groups_.stop();  // so that the others do not wait for their scores either

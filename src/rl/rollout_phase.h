@@ -17,10 +17,10 @@
 // the phase returns what there is, unfinished responses included (kCancelled), and a later phase
 // that gets these as `known` ends with the same rollouts as an undisturbed one.
 //
-// With an environment a response is an episode (episodes.h). Then sequences do not migrate, and
-// unfinished episodes are not kept. A worker whose sequences all wait for the environment computes
-// gradients of its own finished groups; it trains no draft model, which the coordinator allows only
-// workers without anything to roll out.
+// With an environment a response is an episode (episodes.h). Then sequences do not migrate, since
+// the program with the state of an episode cannot, and unfinished episodes are not kept. A worker
+// whose sequences all wait for the environment computes gradients of its own finished groups, or
+// else, after a while, trains the draft model.
 //
 // Borrows    engine, reward pool, group source, comm, tokenizer, idle trainer, timeline.
 // Threading  engine thread only.
@@ -146,6 +146,7 @@ class RolloutPhase {
   bool are_gradients_first() const;
   bool prefers_gradients(const SamplingPlan& plan) const;
   bool try_training(const SamplingPlan& plan);
+  void train_while_waiting(const SamplingPlan& plan);
   bool try_early_gradients(const SamplingPlan& plan);
   void attach(const std::vector<reward::ScoredSample>& samples);
   void attach_scores(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
@@ -178,6 +179,7 @@ class RolloutPhase {
   std::map<uint32_t, std::vector<rollout::Response>> rest_;
   bool was_stopped_ = false;
   std::optional<double> stop_seen_;      // when this worker was interrupted, by since_begin_
+  std::optional<double> waits_since_;    // for the environment without an answer, the same
   std::vector<run::Rollout> cancelled_;  // unfinished when the phase was stopped
   Stopwatch since_begin_;
   int64_t most_running_ = 0;  // largest number of sequences that have run at once

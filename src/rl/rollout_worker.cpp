@@ -17,6 +17,9 @@ namespace {
 // The file of a checkpoint with the state of the tuner and the drafters.
 constexpr const char* kSpeculationText = "speculation.json";
 
+// What a leader gives its followers after a phase: one of these, then the rollouts.
+constexpr char kWasStopped = 's', kWasFinished = 'f';
+
 std::unique_ptr<drafter_training::IdleTrainer> make_idle_trainer(
     const std::shared_ptr<drafter::DraftNetwork>& network, const run::RunOptions& options) {
   const run::SpeculativeTrainOptions& train = options.speculative.train;
@@ -32,6 +35,14 @@ cluster::ControlOptions control_options(const run::RunOptions& options, bool tra
   cluster::ControlOptions control{.lost_after_seconds = options.trainer.lost_after_seconds()};
   if (trains_drafter) control.min_workers_for_training = 1;
   return control;
+}
+
+std::unique_ptr<cluster::GroupSource> make_groups(const run::RunOptions& options,
+                                                  const cluster::Launch& launch,
+                                                  const RolloutRanks& ranks, bool trains_drafter) {
+  if (ranks.follows()) return std::make_unique<cluster::LocalGroups>();
+  return cluster::make_group_source(ranks.leaders(), launch,
+                                    control_options(options, trains_drafter));
 }
 
 std::unique_ptr<Episodes> make_episodes(const run::RunOptions& options,
@@ -51,9 +62,14 @@ std::unique_ptr<Episodes> make_episodes(const run::RunOptions& options,
 }
 
 // The turns of an episode find the pages of those before them. An engine keeps its cache through a
-// phase; new_weights() empties it.
-rollout::EngineOptions engine_options(const run::RunOptions& options) {
+// phase; new_weights() empties it. A worker that follows has an engine without work.
+rollout::EngineOptions engine_options(const run::RunOptions& options,
+                                      const run::RunContext& context, bool follows) {
   rollout::EngineOptions engine = options.rollout.engine;
+  if (follows) {
+    engine.max_running = engine.max_batch_tokens = 1;
+    engine.kv_memory_bytes = context.model->kv_shape().page_bytes();
+  }
   engine.prefix_cache = options.environment.is_on();
   engine.caches_prompts = false;
   return engine;
@@ -76,18 +92,23 @@ RolloutWorker::RolloutWorker(const run::RunOptions& options, const cluster::Laun
     : options_(options),
       context_(context),
       response_text_(context.tokenizer),
+      ranks_(options, context),
       draft_network_(first_draft_network(options, *context.model, prompts)),
       idle_trainer_(make_idle_trainer(draft_network_, options)),
-      speculation_(rollout::make_speculation(
-          options.speculative, *context.model, options.rollout.engine,
-          {.network = draft_network_, .seed = static_cast<uint64_t>(options.trainer.seed)})),
-      engine_(*context.model, engine_options(options), &response_text_, idle_trainer_.get(),
-              speculation_.get()),
-      episodes_(make_episodes(options, context, prompts, engine_)),
+      speculation_(rollout::make_speculation(options.speculative, ranks_.target(),
+                                             options.rollout.engine,
+                                             {.network = draft_network_,
+                                              .seed = static_cast<uint64_t>(options.trainer.seed),
+                                              .defers_measuring = ranks_.follows()})),
+      engine_(ranks_.follows() ? rollout::TargetModel(*context.model) : ranks_.target(),
+              engine_options(options, context, ranks_.follows()), &response_text_,
+              idle_trainer_.get(), speculation_.get()),
+      episodes_(ranks_.follows() ? nullptr : make_episodes(options, context, prompts, engine_)),
       rewards_(std::move(reward), options.reward),
-      groups_(cluster::make_group_source(*context.comm, launch,
-                                         control_options(options, idle_trainer_ != nullptr))),
-      phase_(engine_, rewards_, *groups_, *context.comm, context.tokenizer, idle_trainer_.get()) {
+      groups_(make_groups(options, launch, ranks_, idle_trainer_ != nullptr)),
+      phase_(engine_, rewards_, *groups_, ranks_.leaders(), context.tokenizer,
+             idle_trainer_.get()) {
+  with_engine([] {});  // followers have waited since the leader's first pass
   phase_.set_episodes(episodes_.get());
   if (speculation_) speculation_report_.emplace(*speculation_);
   context.comm->continue_after_loss([this](int worker) { return groups_->is_silent(worker); });
@@ -112,17 +133,37 @@ void RolloutWorker::begin_step(int64_t step) {
 
 void RolloutWorker::end_step(StepReport& report) {
   if (!idle_trainer_) return;
-  const auto step = idle_trainer_->end_step(*context_.comm, times_.decode_seconds);
+  const auto step = idle_trainer_->end_step(*context_.comm, seconds_for_gap());
   report_idle_step(step, *idle_trainer_, times_, *context_.comm, report.metrics());
   report.end_phase("drafter");
+}
+
+// Seconds of decoding, for a share of which a single engine trains after it. Its followers wait for
+// it in a collective meanwhile.
+double RolloutWorker::seconds_for_gap() const {
+  if (ranks_.engines() > 1) return 0;
+  const double share = options_.speculative.train.idle.gap_share;
+  return context_.comm->size() == 1 || share <= 0
+             ? times_.decode_seconds
+             : std::min(times_.decode_seconds, options_.trainer.timeout_seconds / 2 / share);
 }
 
 std::vector<run::Rollout> RolloutWorker::run(std::span<const data::Prompt> prompts,
                                              const SamplingPlan& plan,
                                              std::vector<run::Rollout> known) {
-  std::vector<run::Rollout> rollouts = phase_.run(prompts, plan, std::move(known));
-  if (phase_.was_stopped()) return rollouts;
-  times_ += phase_.times();
+  std::vector<run::Rollout> rollouts;
+  const std::string result = ranks_.together([&] {
+    rollouts = phase_.run(prompts, plan, std::move(known));
+    was_stopped_ = phase_.was_stopped();
+    if (!ranks_.has_followers()) return std::string();
+    return std::string(1, was_stopped_ ? kWasStopped : kWasFinished) + run::pack(rollouts);
+  });
+  if (ranks_.follows()) {
+    was_stopped_ = result.front() == kWasStopped;
+    rollouts = run::unpack(std::string_view(result).substr(1));
+  }
+  if (was_stopped_) return rollouts;
+  if (!ranks_.follows()) times_ += phase_.times();
   tail_seconds_ += tail_seconds(rollouts);
   warn_unscored(prompts, rollouts);
   return rollouts;
@@ -153,9 +194,10 @@ void RolloutWorker::report_step(Metrics& metrics) {
                       trained_seconds_ / std::max(1e-9, idle_seconds_));
   }
   const PhaseTimes all = sum_over_workers(*context_.comm, times_);
-  const auto workers = static_cast<double>(context_.comm->size());
+  const auto workers = static_cast<double>(context_.comm->size()),
+             engines = static_cast<double>(ranks_.engines());
   const double gen_seconds = metrics.at("timing_s/gen");
-  metrics.set("timing_s/reward", all.reward_seconds / workers);
+  metrics.set("timing_s/reward", all.reward_seconds / engines);
   metrics.set("rollout/idle_seconds", all.idle_seconds);
   metrics.set("rollout/early_gradient_seconds", all.gradient_seconds);
   metrics.set("rollout/early_reference_seconds", all.reference_seconds);
@@ -166,7 +208,7 @@ void RolloutWorker::report_step(Metrics& metrics) {
   metrics.set("rollout/worker_seconds", workers * gen_seconds);
   // Idle: the engine is empty while others decode, or the worker waits for rewards.
   metrics.set("rollout/idle_share",
-              (all.idle_seconds + all.reward_seconds) / std::max(1e-9, workers * gen_seconds));
+              (all.idle_seconds + all.reward_seconds) / std::max(1e-9, engines * gen_seconds));
   metrics.set("rollout/half_empty_share",
               (all.idle_seconds + all.half_empty_seconds) /
                   std::max(1e-9, all.idle_seconds + all.decode_seconds));
@@ -175,13 +217,21 @@ void RolloutWorker::report_step(Metrics& metrics) {
               std::min(static_cast<double>(options_.rollout.engine.max_running),
                        static_cast<double>(options_.data.train_batch_size *
                                            options_.responses_per_prompt()) /
-                           workers));
+                           engines));
   metrics.set("rollouter/idle_ratio",
               all.idle_seconds / std::max(1e-9, all.idle_seconds + all.decode_seconds));
   metrics.set("rollout/tokens_per_second", metrics.at("rollout/tokens") / gen_seconds);
 }
 
+void RolloutWorker::with_engine(const std::function<void()>& body) {
+  ranks_.together([&] {
+    body();
+    return std::string();
+  });
+}
+
 void RolloutWorker::new_weights() {
+  ranks_.new_weights();
   engine_.new_weights();
   if (speculation_) speculation_->new_weights();
 }
@@ -198,6 +248,7 @@ void RolloutWorker::save(train::CheckpointParts& parts) {
 }
 
 void RolloutWorker::resume(const train::CheckpointPlace& checkpoint) {
+  ranks_.new_weights();  // the policy is the checkpoint's
   if (idle_trainer_) idle_trainer_->resume(checkpoint, *context_.comm);
   // Every worker restores the state of rank 0: the workers' states are alike.
   if (const auto learned = train::read_text(checkpoint, kSpeculationText); learned && speculation_)
@@ -209,7 +260,7 @@ void RolloutWorker::write_drafter(const std::string& folder) const {
 }
 
 ReplayEngines RolloutWorker::replay_engines(std::vector<rollout::Group> groups) {
-  return {engine_,         *speculation_,    *context_.model, options_.rollout.engine,
+  return {engine_,         *speculation_,    ranks_.target(), options_.rollout.engine,
           &response_text_, std::move(groups)};
 }
 

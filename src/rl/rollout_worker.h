@@ -1,7 +1,8 @@
 // RolloutWorker: the part of a run that turns prompts into scored responses, on this worker.
 //
 // Owns       engine, speculation, episodes of an environment, draft model and its idle training,
-//            reward pool, group source.
+//            reward pool, group source; the tensor parallel group. A worker that follows in its
+//            group (rollout_ranks.h) has an engine that is never used.
 // Borrows    options, run context, timeline.
 // Not here   which prompts, and what is learned from the responses (rl_loop.h).
 // Threading  engine thread only. All workers call the same functions in the same order.
@@ -15,6 +16,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +29,7 @@
 #include "drafter_training/idle_trainer.h"
 #include "rl/replay.h"
 #include "rl/rollout_phase.h"
+#include "rl/rollout_ranks.h"
 #include "rl/speculation_report.h"
 #include "rl/step_report.h"
 #include "run/response_text.h"
@@ -56,7 +59,7 @@ class RolloutWorker {
   // `known`, was_stopped(), is_interrupted(): as in RolloutPhase.
   std::vector<run::Rollout> run(std::span<const data::Prompt> prompts, const SamplingPlan& plan,
                                 std::vector<run::Rollout> known = {});
-  bool was_stopped() const { return phase_.was_stopped(); }
+  bool was_stopped() const { return was_stopped_; }
   bool is_interrupted() { return phase_.is_interrupted(); }
 
   // Sets the metrics of speculation and of the times of the step. REQUIRES: timing_s/gen and
@@ -65,6 +68,11 @@ class RolloutWorker {
 
   // The policy has been updated.
   void new_weights();
+  // Between the rollouts of a step and those of the next: frees what only rollouts need. A leader
+  // tells its followers, so they must follow meanwhile.
+  void release_memory() {
+    with_engine([this] { engine_.release_memory(); });
+  }
 
   // Leaves the workers' group source; no rollouts after this. A worker that is lost later ends the
   // run.
@@ -79,15 +87,19 @@ class RolloutWorker {
 
   bool speculates() const { return speculation_ != nullptr; }
   bool trains_drafter() const { return idle_trainer_ != nullptr; }
-  // REQUIRES: speculates().
+  // RolloutRanks::together(): `body` uses the engine outside of run().
+  void with_engine(const std::function<void()>& body);
+  // REQUIRES: speculates(); inside with_engine().
   ReplayEngines replay_engines(std::vector<rollout::Group> groups);
 
  private:
+  double seconds_for_gap() const;
   void warn_unscored(std::span<const data::Prompt> prompts, std::span<const run::Rollout> rollouts);
 
   const run::RunOptions& options_;
   const run::RunContext& context_;
   const run::ResponseText response_text_;
+  RolloutRanks ranks_;
   const std::shared_ptr<drafter::DraftNetwork> draft_network_;         // null: no `eagle` drafter
   const std::unique_ptr<drafter_training::IdleTrainer> idle_trainer_;  // null: not trained
   const std::unique_ptr<rollout::Speculation> speculation_;            // null: off
@@ -99,6 +111,7 @@ class RolloutWorker {
   RolloutPhase phase_;
   PhaseTimes times_;         // since begin_step()
   double tail_seconds_ = 0;  // the same
+  bool was_stopped_ = false;
   // Of all workers, since the start of this process: idle, and training the draft model meanwhile.
   double idle_seconds_ = 0, trained_seconds_ = 0;
   // Responses without a score since the start of this process; the count that warns next.

@@ -52,7 +52,9 @@ void StepReport::add_rollouts(std::span<const data::Prompt> prompts,
   std::vector<double> scores, prompt_lengths;
   for (const run::Rollout& rollout : rollouts) {
     scores.push_back(rollout.score);
-    prompt_lengths.push_back(static_cast<double>(prompts[rollout.prompt].tokens.size()));
+    const std::vector<int32_t>& prompt =
+        rollout.own_prompt.empty() ? prompts[rollout.prompt].tokens : rollout.own_prompt;
+    prompt_lengths.push_back(static_cast<double>(prompt.size()));
   }
   metrics_.add_stats("critic/score", scores);
   add_lengths("response_length", rollouts);

@@ -11,8 +11,8 @@
 
 #include "base/bytes.h"
 #include "base/checksum.h"
-#include "base/files.h"
 #include "base/log.h"
+#include "base/sealed_file.h"
 #include "run/run_identity.h"
 #include "train/trained_parameters.h"
 
@@ -20,7 +20,7 @@ namespace tlt::rl {
 namespace {
 
 constexpr const char* kFile = "/unfinished_step";
-constexpr std::string_view kFirstLine = "tlt unfinished step 2\n";
+constexpr std::string_view kFirstLine = "tlt unfinished step 3\n";
 constexpr int64_t kMaxFileBytes = int64_t{1} << 36;
 // Of the weights, some matrices are hashed: a step changes all of them.
 constexpr size_t kHashedParameters = 8;
@@ -51,6 +51,11 @@ bool are_valid(const rollout::Response& response) {
   return end == 0 || end < std::ssize(response.tokens);
 }
 
+bool are_tokens(std::span<const int32_t> tokens, int64_t vocabulary) {
+  return std::ranges::all_of(tokens,
+                             [&](int32_t token) { return token >= 0 && token < vocabulary; });
+}
+
 // Whether the engine and the update can take these rollouts, whatever is in the file.
 bool are_valid(std::span<const run::Rollout> rollouts, std::span<const data::Prompt> prompts,
                const SamplingPlan& plan, int64_t vocabulary) {
@@ -68,8 +73,8 @@ bool are_valid(std::span<const run::Rollout> rollouts, std::span<const data::Pro
                       std::ssize(response.tokens) < plan.sampling->max_new_tokens) &&
            std::ssize(response.tokens) <= plan.sampling->max_new_tokens &&
            response.logprobs.size() == response.tokens.size() && are_valid(response) &&
-           std::ranges::all_of(response.tokens,
-                               [&](int32_t token) { return token >= 0 && token < vocabulary; });
+           are_tokens(response.tokens, vocabulary) && are_tokens(rollout.own_prompt, vocabulary) &&
+           (is_finished || rollout.own_prompt.empty());
   });
 }
 
@@ -87,11 +92,7 @@ UnfinishedStep::UnfinishedStep(const run::RunOptions& options, const run::RunCon
 void UnfinishedStep::read() {
   if (!std::filesystem::exists(path_)) return;
   try {
-    const std::string text = read_file(path_, kMaxFileBytes);
-    constexpr size_t kHead = kFirstLine.size() + 64 + 1;  // and a SHA-256 in hex, and its newline
-    TLT_CHECK(text.size() > kHead && text.starts_with(kFirstLine), "not such a file");
-    const std::string_view bytes = std::string_view(text).substr(kHead);
-    TLT_CHECK(sha256(bytes) == text.substr(kFirstLine.size(), 64), "another checksum");
+    const std::string bytes = read_sealed_file(path_, {kFirstLine, kMaxFileBytes});
     ByteReader in(bytes);
     const auto step = in.value<int64_t>();
     kept_state_ = in.list<std::string>();
@@ -167,12 +168,7 @@ void UnfinishedStep::save() const {
     std::ranges::for_each(batches_, write);
     if (kept_step_ == steps_done_ && batches_.size() < kept_.size())
       std::ranges::for_each(std::span(kept_).subspan(batches_.size()), write);  // not reached
-    const std::string bytes = out.take();
-    AtomicFile file(path_);
-    file.append(kFirstLine);
-    file.append(sha256(bytes) + "\n");
-    file.append(bytes);
-    file.commit();
+    write_sealed_file(path_, kFirstLine, out.take());
   } catch (const Error& error) {
     log_warning("the responses of step {} so far are not kept: {}", steps_done_ + 1, error.what());
   }

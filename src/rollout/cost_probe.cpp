@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "base/clock.h"
 #include "drafter/eagle/eagle_drafter.h"
-#include "kv/kv_cache.h"
-#include "model/activations.h"
 #include "rollout/sequence.h"
 
 namespace tlt::rollout {
@@ -35,17 +34,18 @@ constexpr size_t kMostProposals = 4096;  // per sequence
 
 class ForwardProbe {
  public:
-  ForwardProbe(const model::PolicyModel& model, const CostProbe& probe)
-      : model_(model),
-        longest_(kLongContext + kPathNodes < model.config().max_positions ? kLongContext
-                                                                          : kContext),
+  ForwardProbe(const TargetModel& target, const CostProbe& probe)
+      : model_(target.model),
+        page_bytes_(target.kv_shape().page_bytes()),
+        longest_(kLongContext + kPathNodes < model_.config().max_positions ? kLongContext
+                                                                           : kContext),
         context_pages_(longest_ / ops::kPageSlots),
         own_pages_(ops::pages_for(kPathNodes + 1)),
         pages_of_each_(context_pages_ + own_pages_),
-        cache_(model.device(), model.kv_shape(),
-               shared_pages(probe) + probe.max_sequences * own_pages_),
-        activations_(model, probe.max_rows) {
-    cache_.layer(0).storage.zero_();  // unwritten memory is one shared page of zeros
+        runner_(target.make_runner(shared_pages(probe) + probe.max_sequences * own_pages_,
+                                   probe.max_rows)) {
+    runner_->use_graphs();   // as the engine's passes
+    runner_->clear_cache();  // unwritten memory is one shared page of zeros
     // Contexts are only read and may be shared; trees are written to pages of their own.
     const int64_t shared = shared_pages(probe);
     int64_t context = 0, own = shared;
@@ -55,10 +55,10 @@ class ForwardProbe {
       for (int64_t page = 0; page < own_pages_; ++page)
         pages_.push_back(static_cast<ops::PageId>(own++));
     }
-    const int64_t vocabulary = model.config().vocabulary;
+    const int64_t vocabulary = model_.config().vocabulary;
     const int64_t rows = kProbeLogitsBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
-    logits_ = model.device().empty({std::clamp<int64_t>(rows, 1, probe.max_rows), vocabulary},
-                                   at::kFloat);
+    logits_ = model_.device().empty({std::clamp<int64_t>(rows, 1, probe.max_rows), vocabulary},
+                                    at::kFloat);
   }
 
   bool has_long_contexts() const { return longest_ > kContext; }
@@ -74,7 +74,7 @@ class ForwardProbe {
 
  private:
   int64_t shared_pages(const CostProbe& probe) const {
-    const int64_t most = std::max(context_pages_, kMostKvBytes / model_.kv_shape().page_bytes());
+    const int64_t most = std::max(context_pages_, kMostKvBytes / page_bytes_);
     return std::min(most, probe.max_sequences * context_pages_);
   }
 
@@ -99,19 +99,19 @@ class ForwardProbe {
   }
 
   void run() {
-    const at::Tensor& hidden = model_.forward(batch_, cache_, activations_);
+    const at::Tensor& hidden = runner_->forward(batch_);
     for (int64_t first = 0; first < hidden.size(0); first += logits_.size(0)) {
       const int64_t rows = std::min(logits_.size(0), hidden.size(0) - first);
       at::Tensor logits = logits_.narrow(0, 0, rows);
-      model_.logits(hidden.narrow(0, first, rows), logits);
+      runner_->logits(hidden.narrow(0, first, rows), logits);
     }
   }
 
   const model::PolicyModel& model_;
+  const int64_t page_bytes_;
   const int32_t longest_;
   const int64_t context_pages_, own_pages_, pages_of_each_;
-  kv::KvCache cache_;
-  model::Activations activations_;
+  const std::unique_ptr<ModelRunner> runner_;
   std::vector<ops::PageId> pages_;
   at::Tensor logits_;  // [R, V]
   ops::Batch batch_;
@@ -142,9 +142,9 @@ void make_monotone(std::span<speculation::ForwardCost> costs) {
       costs[i - 1].seconds = std::min(costs[i - 1].seconds, costs[i].seconds);
 }
 
-std::vector<speculation::ForwardCost> measure_forwards(const model::PolicyModel& model,
+std::vector<speculation::ForwardCost> measure_forwards(const TargetModel& target,
                                                        const CostProbe& probe) {
-  ForwardProbe prober(model, probe);
+  ForwardProbe prober(target, probe);
   std::vector<speculation::ForwardCost> costs;
   const auto run = [&](size_t i) { return prober.measure(costs[i]); };
   const auto add = [&](int64_t sequences, int64_t rows, int64_t context) {

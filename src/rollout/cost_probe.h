@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "drafter/eagle/draft_network.h"
-#include "model/policy_model.h"
+#include "rollout/model_runner.h"
 #include "speculation/cost_table.h"
 
 namespace tlt::rollout {
@@ -39,7 +39,7 @@ void make_monotone(std::span<speculation::ForwardCost> costs);
 // rows in all, after a short context, and fewer sizes after a long one, if the model has the
 // positions; LM head included. The cost of larger batch sizes, left out for lack of time, is
 // extrapolated.
-std::vector<speculation::ForwardCost> measure_forwards(const model::PolicyModel& model,
+std::vector<speculation::ForwardCost> measure_forwards(const TargetModel& target,
                                                        const CostProbe& probe);
 
 // Measures proposals of an EAGLE drafter for 1, 2, 4 … sequences with one new token each.

@@ -5,48 +5,49 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/watchdog.h"
-#include "model/activations.h"
 
 namespace tlt::rollout {
 namespace {
 
 // Number of pages: what fits into kv_memory_bytes, but at most what all running sequences fill at
 // the model's full length (plus one page for the copy that a sample makes).
-int64_t cache_pages(const model::PolicyModel& model, const EngineOptions& options) {
+int64_t cache_pages(const TargetModel& target, const EngineOptions& options) {
   options.check();
-  const int64_t page_bytes = model.kv_shape().page_bytes();
+  const int64_t page_bytes = target.kv_shape().page_bytes();
   TLT_CHECK_INPUT(options.kv_memory_bytes >= page_bytes, "kv_memory_bytes is ",
                   options.kv_memory_bytes, ", less than one page of this model; give at least ",
                   page_bytes);
   return std::min(options.kv_memory_bytes / page_bytes,
-                  options.max_running * (ops::pages_for(model.config().max_positions) + 1));
+                  options.max_running * (ops::pages_for(target.model.config().max_positions) + 1));
 }
 
 }  // namespace
 
-Engine::Engine(const model::PolicyModel& model, const EngineOptions& options,
+Engine::Engine(const TargetModel& target, const EngineOptions& options,
                const StopString* stop_string, HiddenStateObserver* observer,
                Speculation* speculation)
-    : model_(model),
+    : model_(target.model),
       stop_string_(stop_string),
       observer_(observer),
       speculation_(speculation),
-      cache_(model.device(), model.kv_shape(), cache_pages(model, options)),
-      pool_(cache_.pages()),
+      runner_(target.make_runner(cache_pages(target, options), options.max_batch_tokens)),
+      pool_(runner_->pages()),
       scheduler_(options, pool_),
-      sampler_(model, speculation ? options.max_batch_tokens : options.max_running),
-      activations_(std::make_unique<model::Activations>(model, options.max_batch_tokens)) {
+      sampler_(model_, speculation ? options.max_batch_tokens : options.max_running,
+               runner_.get()) {
   Layers layers;
   TLT_CHECK(observer == nullptr || !options.prefix_cache || !options.caches_prompts,
             "an observer gets the states of whole prompts");
   if (observer) layers = observer->layers();
   if (speculation) layers = merge_layers(layers, speculation->layers());
-  activations_->capture(std::move(layers));
-  if (!model.device().is_cpu()) timer_ = std::make_unique<runtime::DeviceTimer>(model.device());
+  runner_->activations().capture(std::move(layers));
+  if (!model_.device().is_cpu()) timer_ = std::make_unique<runtime::DeviceTimer>(model_.device());
+  if (options.graphs) runner_->use_graphs();
   if (speculation && speculation->target_only())
     sampler_.set_target_only(*speculation->target_only());
 }
@@ -63,6 +64,11 @@ void Engine::resume(Group group, std::vector<Response> responses) {
   group.samples = std::ssize(responses);
   std::shared_ptr<GroupState> state = make_state(std::move(group));
   scheduler_.submit(std::move(state), std::move(responses));
+}
+
+void Engine::release_memory() {
+  scheduler_.new_weights();
+  runner_->release_memory();
 }
 
 std::shared_ptr<GroupState> Engine::make_state(Group group) const {
@@ -83,8 +89,8 @@ std::shared_ptr<GroupState> Engine::make_state(Group group) const {
   TLT_CHECK_INPUT(
       needed <= pool_.total_pages(), "prompt ", state->request.prompt_id, " with its ",
       state->prompt_tokens(), " tokens and a response of ", state->max_new_tokens, " needs ",
-      needed * cache_.shape().page_bytes(), " bytes of KV cache; kv_memory_bytes holds ",
-      pool_.total_pages() * cache_.shape().page_bytes(),
+      needed * runner_->kv_shape().page_bytes(), " bytes of KV cache; kv_memory_bytes holds ",
+      pool_.total_pages() * runner_->kv_shape().page_bytes(),
       ": raise it or allow shorter responses (max_new_tokens, data.max_response_length)");
   return state;
 }
@@ -122,9 +128,9 @@ bool Engine::step() {
   const StepPlan& plan = scheduler_.plan();
   stats_.schedule_seconds += watch.restart();
   if (plan.empty()) return false;
-  for (const PageCopy& copy : plan.copies) cache_.copy_page(copy.from, copy.to);
+  runner_->copy_pages(plan.copies);
   if (timer_) timer_->start();
-  const at::Tensor& hidden = model_.forward(plan.batch, cache_, *activations_);
+  const at::Tensor& hidden = runner_->forward(plan.batch);
   double forward_seconds = watch.restart();
   if (timer_) timer_->stop();
   const std::span<const SampleResult> results = sampler_.sample(hidden, plan.sample_requests);
@@ -132,7 +138,7 @@ bool Engine::step() {
   if (timer_) forward_seconds = work_of_forward(plan, forward_seconds);
   stats_.forward_seconds += forward_seconds;
   scheduler_.commit(results);
-  const TargetStates states(hidden, activations_->captured());
+  const TargetStates states(hidden, runner_->activations().captured());
   complete(plan, states);
   if (speculation_) speculation_->finish(plan, states);
   scheduler_.end_step();
@@ -150,11 +156,10 @@ double Engine::work_of_forward(const StepPlan& plan, double launch_seconds) {
 }
 
 void Engine::complete(const StepPlan& plan, const TargetStates& states) {
+  keep_paths(plan);
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const ScheduledSegment& scheduled = plan.segments[i];
     const ops::Segment& segment = plan.batch.segments[i];
-    if (segment.is_tree() && scheduled.sequence->state == Sequence::State::kRunning)
-      cache_.keep_path(plan.batch, segment, scheduled.kept_path);
     if (observer_) observe(plan, i, states);
     stats_.repeated_rows += scheduled.repeated_rows;
     if (scheduled.sequence == nullptr) stats_.prompt_rows += segment.rows;
@@ -166,6 +171,17 @@ void Engine::complete(const StepPlan& plan, const TargetStates& states) {
   const auto bucket =
       static_cast<size_t>(std::bit_width(static_cast<uint64_t>(scheduler_.running()))) - 1;
   ++stats_.batch_sizes[std::min(bucket, stats_.batch_sizes.size() - 1)];
+}
+
+void Engine::keep_paths(const StepPlan& plan) {
+  kept_paths_.clear();
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const ops::Segment& segment = plan.batch.segments[i];
+    const ScheduledSegment& scheduled = plan.segments[i];
+    if (segment.is_tree() && scheduled.sequence->state == Sequence::State::kRunning)
+      kept_paths_.push_back({&segment, scheduled.kept_path});
+  }
+  if (!kept_paths_.empty()) runner_->keep_paths(plan.batch, kept_paths_);
 }
 
 void Engine::observe(const StepPlan& plan, size_t segment, const TargetStates& states) {
@@ -216,7 +232,8 @@ EngineStats Engine::stats() const {
   stats.cached_pages = pool_.kept_free_pages();
   stats.prefix_cache = scheduler_.prefix_cache_stats();
   stats.peak_pages = scheduler_.peak_pages();
-  stats.kv_bytes = pool_.total_pages() * cache_.shape().page_bytes();
+  stats.kv_bytes = pool_.total_pages() * runner_->kv_shape().page_bytes();
+  stats.graphs = runner_->graph_stats();
   return stats;
 }
 

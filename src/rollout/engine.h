@@ -4,8 +4,8 @@
 // on the other sequences of the batch, on chunked prefill, on preemption, on the size of the KV
 // cache or on the prefix cache (tests/invariants/batch_never_changes_tokens).
 //
-// Owns       the KV cache, its pages, the scheduler, the buffers of a step.
-// Borrows    the policy model (its weights change only while the engine is idle), StopString,
+// Owns       the model runner with the KV cache, its pages, the scheduler, the buffers of a step.
+// Borrows    the target model (its weights change only while the engine is idle), StopString,
 //            HiddenStateObserver, Speculation.
 // Not here   which sequences run in a step (scheduler.h), how a token is sampled (token_sampler.h).
 // Threading  engine thread only; no locks.
@@ -22,11 +22,12 @@
 #include <memory>
 #include <vector>
 
-#include "kv/kv_cache.h"
 #include "kv/page_pool.h"
 #include "model/policy_model.h"
 #include "rollout/engine_options.h"
+#include "rollout/graph_cache.h"
 #include "rollout/hidden_state_observer.h"
+#include "rollout/model_runner.h"
 #include "rollout/scheduler.h"
 #include "rollout/speculation.h"
 #include "rollout/stop_string.h"
@@ -54,6 +55,7 @@ struct EngineStats {
   double schedule_seconds = 0;
   double forward_seconds = 0;
   double sample_seconds = 0;
+  GraphStats graphs;
   // batch_sizes[i]: steps with 2^i .. 2^(i+1) - 1 running sequences; the last entry has no upper
   // bound.
   std::array<int64_t, 12> batch_sizes = {};
@@ -63,7 +65,7 @@ class Engine {
  public:
   // stop_string: required by requests with stop strings. observer: may be null. speculation: null
   // means non-speculative decoding; the tokens are the same either way. All outlive the engine.
-  Engine(const model::PolicyModel& model, const EngineOptions& options,
+  Engine(const TargetModel& target, const EngineOptions& options,
          const StopString* stop_string = nullptr, HiddenStateObserver* observer = nullptr,
          Speculation* speculation = nullptr);
   ~Engine();
@@ -82,6 +84,8 @@ class Engine {
 
   // Runs one forward pass and samples its tokens; false when nothing is unfinished.
   bool step();
+  // ModelRunner::keep_alive().
+  void keep_alive() { runner_->keep_alive(); }
 
   // Responses finished since the last call, in the order they finished.
   std::vector<Response> take_finished();
@@ -94,6 +98,11 @@ class Engine {
   // The policy model's weights have changed: no prompt begins with pages of the old ones. REQUIRES:
   // nothing is unfinished.
   void new_weights() { scheduler_.new_weights(); }
+
+  // Returns the memory of the KV cache to the system, where that is possible (kv_cache.h), until the
+  // next step; for the time of an update. The prefix cache is empty afterwards. REQUIRES: nothing is
+  // unfinished.
+  void release_memory();
 
   // Between steps: the tokens of a running response so far; empty when it does not run. Valid until
   // the next step.
@@ -129,6 +138,8 @@ class Engine {
   // Completes the segments of a committed plan: keeps the KV entries of accepted paths, passes
   // hidden states to the observer, counts rows.
   void complete(const StepPlan& plan, const TargetStates& states);
+  // The accepted paths of draft trees, into the slots of their positions.
+  void keep_paths(const StepPlan& plan);
   // Off the CPU, after the sampling: seconds of the pass that was launched in `launch_seconds`.
   double work_of_forward(const StepPlan& plan, double launch_seconds);
   void observe(const StepPlan& plan, size_t segment, const TargetStates& states);
@@ -137,11 +148,11 @@ class Engine {
   const StopString* stop_string_;  // or null
   HiddenStateObserver* observer_;  // or null
   Speculation* speculation_;       // or null
-  kv::KvCache cache_;
+  const std::unique_ptr<ModelRunner> runner_;
+  std::vector<ops::KeptPath> kept_paths_;  // scratch
   kv::PagePool pool_;
   Scheduler scheduler_;
   TokenSampler sampler_;
-  std::unique_ptr<model::Activations> activations_;
   EngineStats stats_;
   // Of a forward pass; null on the CPU, where the clock shows it.
   std::unique_ptr<runtime::DeviceTimer> timer_;

@@ -25,6 +25,9 @@ struct EngineOptions {
   // Not an option: with the prefix cache, prompts begin with cached pages, too; false: only resumed
   // responses do. False where an observer gets the states of whole prompts.
   bool caches_prompts = true;
+  // Not an option: off the CPU, forward passes are replayed from graphs (graph_cache.h). False to
+  // compare with passes that are launched directly.
+  bool graphs = true;
 
   void visit(auto& v) {
     v(max_running, "max_num_seqs", Affects::kSpeed,

@@ -489,6 +489,28 @@ TEST_F(EngineTest, StatsCountStepsRowsAndTokens) {
   EXPECT_EQ(engine.free_slots(), 16);
 }
 
+// Between two phases of rollouts, for an update. The cache is large enough to be released.
+TEST_F(EngineTest, ReleasedMemoryChangesNoToken) {
+  EngineOptions large = options();
+  large.max_running = 256;
+  large.max_batch_tokens = 512;
+  large.kv_memory_bytes = int64_t{40} << 20;
+  for (const bool prefix_cache : {false, true}) {
+    large.prefix_cache = prefix_cache;
+    Engine engine(*model_, large, &text_);
+    ASSERT_GE(engine.stats().kv_bytes, int64_t{32} << 20);
+    const Rollouts want = tests::run(engine, groups(sampling_of(1)));
+    for (int phase = 0; phase < 2; ++phase) {
+      engine.release_memory();
+      engine.check_idle_invariants();
+      EXPECT_EQ(engine.stats().cached_pages, 0) << "a prompt would begin with empty pages";
+      EXPECT_EQ(tests::difference(tests::run(engine, groups(sampling_of(1))), want), "");
+    }
+    engine.submit(groups(sampling_of(1))[0]);
+    EXPECT_THROW(engine.release_memory(), Error) << "a sequence is unfinished";
+  }
+}
+
 TEST_F(EngineTest, CacheIsNeverLargerThanTheSequencesCanFill) {
   EngineOptions options;
   options.max_running = 2;

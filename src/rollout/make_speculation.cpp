@@ -74,13 +74,13 @@ std::vector<drafter::Strategy> shapes(const std::vector<drafter::Strategy>& stra
 }
 
 // InputError when a tree of this strategy could never be verified.
-void check_fits(const drafter::Strategy& strategy, const model::PolicyModel& model,
+void check_fits(const drafter::Strategy& strategy, const TargetModel& target,
                 const EngineOptions& engine) {
   TLT_CHECK_INPUT(strategy.verify <= engine.max_batch_tokens, "strategy ", to_string(strategy),
                   " verifies ", strategy.verify, " tokens and a forward pass has at most ",
                   engine.max_batch_tokens,
                   " (rollout.max_num_batched_tokens); give a smaller strategy or raise that");
-  const int64_t page_bytes = model.kv_shape().page_bytes();
+  const int64_t page_bytes = target.kv_shape().page_bytes();
   const int64_t bytes = ops::pages_for(strategy.depth + 1) * page_bytes;
   if (engine.kv_memory_bytes < page_bytes) return;  // the engine says what it needs at least
   TLT_CHECK_INPUT(bytes <= engine.kv_memory_bytes, "strategy ", to_string(strategy), " needs ",
@@ -101,7 +101,7 @@ std::shared_ptr<drafter::DraftNetwork> load_draft_network(
   return folder.empty() ? nullptr : drafter::make_draft_network({.folder = folder}, model);
 }
 
-speculation::CostTable measure_costs(const model::PolicyModel& model,
+speculation::CostTable measure_costs(const TargetModel& target,
                                      const drafter::DraftNetwork* network,
                                      const speculation::SpeculationOptions& options,
                                      const EngineOptions& engine) {
@@ -114,20 +114,20 @@ speculation::CostTable measure_costs(const model::PolicyModel& model,
     drafts.push_back(drafts[i]);
     drafts.back().kind = "mixed";
   }
-  return {measure_forwards(model, probe), drafts};
+  return {measure_forwards(target, probe), drafts};
 }
 
 std::unique_ptr<Speculation> make_speculation(const speculation::SpeculationOptions& options,
-                                              const model::PolicyModel& model,
+                                              const TargetModel& target,
                                               const EngineOptions& engine, SpeculationSetup setup) {
   if (!options.enable) return nullptr;
   options.check();
-  const int64_t vocabulary = model.config().vocabulary;
+  const int64_t vocabulary = target.model.config().vocabulary;
   Drafters drafters = make_drafters(options, setup.network);
   if (drafters.all.empty()) return nullptr;
   for (const drafter::Strategy& strategy :
        setup.strategy ? std::vector{*setup.strategy} : options.eagle.strategies())
-    check_fits(strategy, model, engine);
+    check_fits(strategy, target, engine);
   std::unique_ptr<Speculation> speculation;
   if (setup.strategy) {
     TLT_CHECK_INPUT(drafters.competing.size() == 1,
@@ -138,8 +138,8 @@ std::unique_ptr<Speculation> make_speculation(const speculation::SpeculationOpti
                                             vocabulary)
             : std::make_unique<Speculation>(std::move(drafters.all), *setup.strategy, vocabulary);
   } else {
-    const auto measure = [&model, network = setup.network, options, engine] {
-      return measure_costs(model, network.get(), options, engine);
+    const auto measure = [target, network = setup.network, options, engine] {
+      return measure_costs(target, network.get(), options, engine);
     };
     if (!setup.costs && !setup.defers_measuring) setup.costs = measure();
     speculation =

@@ -9,13 +9,14 @@
 #include "drafter/eagle/draft_network.h"
 #include "model/policy_model.h"
 #include "rollout/engine_options.h"
+#include "rollout/model_runner.h"
 #include "rollout/speculation.h"
 
 namespace tlt::rollout {
 
 // Measures the cost of forward passes and proposals of an engine with these options; takes about
 // half a second. network: the draft model of an EAGLE drafter, or null.
-speculation::CostTable measure_costs(const model::PolicyModel& model,
+speculation::CostTable measure_costs(const TargetModel& target,
                                      const drafter::DraftNetwork* network,
                                      const speculation::SpeculationOptions& options,
                                      const EngineOptions& engine);
@@ -42,7 +43,7 @@ std::shared_ptr<drafter::DraftNetwork> load_draft_network(
 
 // Null when speculation is disabled or no drafter is available.
 std::unique_ptr<Speculation> make_speculation(const speculation::SpeculationOptions& options,
-                                              const model::PolicyModel& model,
+                                              const TargetModel& target,
                                               const EngineOptions& engine,
                                               SpeculationSetup setup = {});
 

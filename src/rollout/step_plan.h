@@ -7,15 +7,12 @@
 #include <span>
 #include <vector>
 
+#include "ops/attention.h"
 #include "rollout/sequence.h"
 
 namespace tlt::rollout {
 
-// Copy of a prompt's last page for a sample that starts; made before the forward pass.
-struct PageCopy {
-  ops::PageId from = 0;
-  ops::PageId to = 0;
-};
+using ops::PageCopy;
 
 // The owner of the rows of a batch's segment.
 struct ScheduledSegment {
@@ -53,6 +50,7 @@ struct NewRows {
 };
 
 struct StepPlan {
+  // Of a prompt's last page for a sample that starts; made before the forward pass.
   std::vector<PageCopy> copies;
   ops::Batch batch;
   std::vector<ScheduledSegment> segments;  // one per segment of the batch

@@ -4,7 +4,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "ops/elementwise.h"
 
 namespace tlt::rollout {
 namespace {
@@ -21,7 +22,8 @@ int64_t rows_of(const SampleRequest& request) {
 
 }  // namespace
 
-TokenSampler::TokenSampler(const model::PolicyModel& model, int64_t max_rows) : model_(model) {
+TokenSampler::TokenSampler(const model::PolicyModel& model, int64_t max_rows, ModelRunner* runner)
+    : model_(model), runner_(runner) {
   const int64_t vocabulary = model.config().vocabulary;
   const int64_t bound = kLogitsBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
   const int64_t rows = std::clamp<int64_t>(bound, 1, max_rows);
@@ -37,6 +39,9 @@ std::span<const SampleResult> TokenSampler::sample(const at::Tensor& hidden,
     tops_.resize(requests.size());
   }
   results_.resize(requests.size());
+  const bool on_device = samples_on_device(requests);
+  if (on_device) reserve_sampled(requests);
+  int64_t launched = 0;
   for (size_t first = 0, end = 0; first < requests.size(); first = end) {
     int64_t rows = 0;
     while (end < requests.size() &&
@@ -53,8 +58,10 @@ std::span<const SampleResult> TokenSampler::sample(const at::Tensor& hidden,
       paths_[i].clear();
       tops_[i].clear();
     }
-    sample_some(hidden, requests);
+    on_device ? launch(hidden, requests, launched) : sample_some(hidden, requests);
+    launched += rows;
   }
+  if (on_device && launched > 0) finish(requests, launched);
   for (size_t i = 0; i < requests.size(); ++i) results_[i] = {tokens_[i], paths_[i], tops_[i]};
   return results_;
 }
@@ -64,13 +71,24 @@ void TokenSampler::grow(int64_t rows) {
   logits_ = model_.device().empty({rows, logits_.size(1)}, at::kFloat);
 }
 
+void TokenSampler::reserve_sampled(std::span<const SampleRequest> requests) {
+  int64_t rows = 0;
+  for (const SampleRequest& request : requests) rows += rows_of(request);
+  if (!sampled_on_device_.defined() || sampled_on_device_.size(0) < rows)
+    sampled_on_device_ = model_.device().empty({rows, 2}, at::kInt);
+}
+
 // A row that several tokens are sampled from (a prompt's last one) goes through the LM head once
 // for each: one row more per response, and a single way to sample.
 void TokenSampler::sample_some(const at::Tensor& hidden, std::span<const SampleRequest> requests) {
   at::Tensor logits = logits_.narrow(0, 0, std::ssize(rows_));
-  model_.logits(gather(hidden), logits);
-  const at::Tensor host = logits.cpu();  // one copy for all rounds
-  while (!walks_.empty()) advance(requests, host);
+  compute_logits(gather(hidden), logits);
+  at::Tensor host;  // one copy for all rounds
+  while (!walks_.empty()) advance(requests, logits, host);
+}
+
+void TokenSampler::compute_logits(const at::Tensor& rows, at::Tensor& logits) const {
+  runner_ ? runner_->logits(rows, logits) : model_.logits(rows, logits);
 }
 
 at::Tensor TokenSampler::gather(const at::Tensor& hidden) {
@@ -80,33 +98,77 @@ at::Tensor TokenSampler::gather(const at::Tensor& hidden) {
   for (int64_t i = 0; in_order && i < count; ++i) in_order = rows_[static_cast<size_t>(i)] == i;
   if (in_order) return hidden;
   at::Tensor gathered = hidden_.narrow(0, 0, count);
-  if (hidden.is_cpu() && hidden.is_contiguous()) {  // a tenth of the time of index_select()
-    const auto bytes = static_cast<size_t>(hidden.size(1)) * hidden.element_size();
-    for (int64_t i = 0; i < count; ++i)
-      std::memcpy(static_cast<char*>(gathered.data_ptr()) + static_cast<size_t>(i) * bytes,
-                  static_cast<const char*>(hidden.const_data_ptr()) +
-                      static_cast<size_t>(rows_[static_cast<size_t>(i)]) * bytes,
-                  bytes);
-    return gathered;
-  }
-  // Not by index_select(), whose rows would be a copy to the device: by runs of consecutive rows.
-  for (int64_t first = 0, end = 0; first < count; first = end) {
-    const int64_t row = rows_[static_cast<size_t>(first)];
-    for (end = first + 1; end < count && rows_[static_cast<size_t>(end)] == row + end - first;)
-      ++end;
-    gathered.narrow(0, first, end - first).copy_(hidden.narrow(0, row, end - first));
-  }
+  ops::gather_rows(model_.device(), hidden, rows_, gathered);
   return gathered;
 }
 
-void TokenSampler::advance(std::span<const SampleRequest> requests, const at::Tensor& logits) {
+ops::SampleRow TokenSampler::row_to_sample(const Sequence& sequence, int64_t row,
+                                           size_t more) const {
+  return {.row = row,
+          .rule = sequence.rule(),
+          .uniform = sequence.uniform_at(more),
+          .tokens = model_.tokens()};
+}
+
+// A row's uniform belongs to its position, so all rows of all trees can be sampled without knowing
+// which the walks will reach.
+void TokenSampler::list_all_rows(std::span<const SampleRequest> requests) {
+  sample_rows_.clear();
+  for (const Walk& walk : walks_) {
+    const SampleRequest& request = requests[walk.request];
+    const drafter::DraftTree& tree = request.sequence->draft;
+    for (int64_t row = 0; row < rows_of(request); ++row) {
+      const size_t depth =
+          row == 0 ? 0 : static_cast<size_t>(tree[static_cast<int32_t>(row - 1)].depth);
+      sample_rows_.push_back(row_to_sample(*request.sequence, walk.first_logits + row, depth));
+    }
+  }
+}
+
+bool TokenSampler::samples_on_device(std::span<const SampleRequest> requests) {
+  if (model_.device().is_cpu() || target_only_) return false;
+  sample_rows_.clear();
+  for (const SampleRequest& request : requests) {
+    if (request.sequence->group->request.top_logprobs > 0) return false;
+    sample_rows_.push_back({.rule = request.sequence->rule()});
+  }
+  return ops::samples_on_device(model_.device(), sample_rows_);
+}
+
+void TokenSampler::launch(const at::Tensor& hidden, std::span<const SampleRequest> requests,
+                          int64_t first) {
+  const int64_t count = std::ssize(rows_);
+  at::Tensor logits = logits_.narrow(0, 0, count);
+  compute_logits(gather(hidden), logits);
+  list_all_rows(requests);
+  ops::launch_sample_rows(model_.device(), {logits, model_.config().vocabulary, sample_rows_},
+                          sampled_on_device_.narrow(0, first, count));
+}
+
+// One copy for all passes, then all walks.
+void TokenSampler::finish(std::span<const SampleRequest> requests, int64_t rows) {
+  sampled_.resize(static_cast<size_t>(rows));
+  ops::read_sampled(sampled_on_device_.narrow(0, 0, rows), sampled_);
+  size_t root = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    int32_t node = drafter::DraftTree::kRoot;
+    do {
+      tokens_[i].push_back(sampled_[root + static_cast<size_t>(1 + node)]);
+      if (!requests[i].is_tree) break;
+      paths_[i].push_back(1 + node);
+      node = requests[i].sequence->draft.find_child(node, tokens_[i].back().token);
+    } while (node != drafter::DraftTree::kNone);
+    root += static_cast<size_t>(rows_of(requests[i]));
+  }
+}
+
+void TokenSampler::advance(std::span<const SampleRequest> requests, const at::Tensor& logits,
+                           at::Tensor& host) {
   sample_rows_.clear();
   for (const Walk& walk : walks_) {
     const Sequence& sequence = *requests[walk.request].sequence;
-    sample_rows_.push_back({.row = walk.first_logits + 1 + walk.node,  // the root is node -1
-                            .rule = sequence.rule(),
-                            .uniform = sequence.uniform_at(tokens_[walk.request].size()),
-                            .tokens = model_.tokens()});
+    sample_rows_.push_back(row_to_sample(sequence, walk.first_logits + 1 + walk.node,  // root: -1
+                                         tokens_[walk.request].size()));
     if (const int64_t count = sequence.group->request.top_logprobs; count > 0) {
       sample_rows_.back().top = &tops_[walk.request].emplace_back();
       sample_rows_.back().top_count = count;
@@ -114,7 +176,8 @@ void TokenSampler::advance(std::span<const SampleRequest> requests, const at::Te
   }
   if (target_only_) add_draft_tokens(requests);
   sampled_.resize(sample_rows_.size());
-  ops::sample_rows(model_.device(), logits, model_.config().vocabulary, sample_rows_, sampled_);
+  ops::sample_rows(model_.device(), {logits, model_.config().vocabulary, sample_rows_, &host},
+                   sampled_);
   size_t kept = 0;
   for (size_t i = 0; i < walks_.size(); ++i) {
     Walk walk = walks_[i];

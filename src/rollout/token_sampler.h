@@ -15,14 +15,16 @@
 #include <vector>
 
 #include "model/policy_model.h"
+#include "rollout/model_runner.h"
 #include "rollout/step_plan.h"
 
 namespace tlt::rollout {
 
 class TokenSampler {
  public:
-  // Borrows the model. max_rows: the usual number of tokens sampled at once.
-  TokenSampler(const model::PolicyModel& model, int64_t max_rows);
+  // Borrows the model, and the runner whose LM head it uses; null: the model's. max_rows: the usual
+  // number of tokens sampled at once.
+  TokenSampler(const model::PolicyModel& model, int64_t max_rows, ModelRunner* runner = nullptr);
 
   // Result i has the tokens of requests[i], sampled from hidden [T, D]; valid until the next call.
   //
@@ -46,19 +48,35 @@ class TokenSampler {
   };
 
   void grow(int64_t rows);
+  // Of the token `more` after the sequence's.
+  ops::SampleRow row_to_sample(const Sequence& sequence, int64_t row, size_t more) const;
   // The rows rows_ of hidden [T, D].
   at::Tensor gather(const at::Tensor& hidden);
+  // The LM head.
+  void compute_logits(const at::Tensor& rows, at::Tensor& logits) const;
   // Runs all walks to their end.
   void sample_some(const at::Tensor& hidden, std::span<const SampleRequest> requests);
   // FastRL's rule: passes the children of the walks' nodes as draft tokens.
   void add_draft_tokens(std::span<const SampleRequest> requests);
   // Samples a token at the node of every walk; a walk ends when the tree does not have the token.
-  void advance(std::span<const SampleRequest> requests, const at::Tensor& logits);
+  // host: RowsToSample::host.
+  void advance(std::span<const SampleRequest> requests, const at::Tensor& logits, at::Tensor& host);
+
+  // On a device with kernels of its own, where they cover the requests' rules: all rows of a pass
+  // are sampled at once, walks or not, and all passes wait for the device once.
+  bool samples_on_device(std::span<const SampleRequest> requests);
+  void reserve_sampled(std::span<const SampleRequest> requests);
+  void list_all_rows(std::span<const SampleRequest> requests);
+  // `first`: number of rows of the passes before.
+  void launch(const at::Tensor& hidden, std::span<const SampleRequest> requests, int64_t first);
+  void finish(std::span<const SampleRequest> requests, int64_t rows);
 
   const model::PolicyModel& model_;
+  ModelRunner* const runner_;  // or null
   std::optional<ops::TargetOnlyRule> target_only_;
-  at::Tensor hidden_;  // [R, D]
-  at::Tensor logits_;  // [R, V] f32
+  at::Tensor hidden_;             // [R, D]
+  at::Tensor logits_;             // [R, V] f32
+  at::Tensor sampled_on_device_;  // [rows of all passes, 2]
   std::vector<int64_t> rows_;
   std::vector<ops::SampleRow> sample_rows_;
   std::vector<int32_t> draft_tokens_;  // of all walks

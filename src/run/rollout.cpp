@@ -37,6 +37,7 @@ std::string pack(const std::vector<Rollout>& rollouts) {
     out.list(r.response.tokens);
     out.list(r.response.logprobs);
     out.list(r.response.observed);
+    out.list(r.own_prompt);
     out.value<uint8_t>(r.episode ? 1 : 0);
     if (r.episode) {
       out.value(r.episode->reward);
@@ -67,6 +68,7 @@ std::vector<Rollout> unpack(std::string_view bytes) {
     r.response.tokens = in.list<std::vector<int32_t>>();
     r.response.logprobs = in.list<std::vector<float>>();
     r.response.observed = in.list<std::vector<rollout::TokenSpan>>();
+    r.own_prompt = in.list<std::vector<int32_t>>();
     if (in.value<uint8_t>() != 0) {
       r.episode.emplace();
       r.episode->reward = in.value<double>();

@@ -19,6 +19,8 @@ namespace tlt::run {
 struct Rollout {
   uint32_t prompt = 0;  // index into the step's prompts
   rollout::Response response;
+  // Tokens of the prompt that an environment gave in place of the row's; empty: it gave none.
+  std::vector<int32_t> own_prompt;
   std::optional<reward::EpisodeOutcome> episode;  // of an environment; none without one
   double finish_seconds = 0;  // from the start of the rollouts to its last token
   bool is_scored = false;     // score, extras and fault are set

@@ -177,11 +177,22 @@ void Run::show(const std::string& doing) {
   progress_->advance(state_.step - progress_->done(), doing);
 }
 
-int Run::end() {
+void Run::close(int exit_code) {
   progress_.reset();
-  if (checkpoints_) checkpoints_->drain();
+  drain();
   watchdog_.reset();  // a slow tracker is no hang
-  folder_.finish_trackers(is_complete() ? 0 : context_.exit_code_of_stop());
+  folder_.finish_trackers(exit_code);
+}
+
+void Run::pause(int64_t workers) {
+  close(0);
+  if (context_.is_first())
+    log_info("step {} of {}: {} from here on", state_.step, total_steps_,
+             counted(workers, "worker"));
+}
+
+int Run::end() {
+  close(is_complete() ? 0 : context_.exit_code_of_stop());
   if (is_complete()) return 0;
   if (context_.is_first()) {
     folder_.write_report();

@@ -121,6 +121,9 @@ class Run {
   // Waits for the checkpoint writer and the trackers; an incomplete run gets its report. Returns the exit code: 0,
   // or 130 or 143 if the run was interrupted, which it logs.
   int end();
+  // The same for a run that continues with `workers` of them: nothing to report, and the trackers
+  // continue their runs.
+  void pause(int64_t workers);
 
   // Logs and writes the summary of a complete run and its report, and writes `example_prompt`, a
   // row for `tlt generate`. Fills in the folder and the program in `facts`. Rank 0 only.
@@ -134,6 +137,7 @@ class Run {
   double seconds() const { return watch_.seconds(); }  // since begin()
 
  private:
+  void close(int exit_code);
   std::optional<double> eta_seconds() const;
 
   const RunOptions& options_;

@@ -21,27 +21,36 @@
 namespace tlt::run {
 namespace {
 
-std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch) {
+// Workers that meet again are all there; one that joins may have ended since.
+double rendezvous_seconds(const RunOptions& options, const cluster::Launch& launch) {
+  constexpr double kToMeetAgain = 60;
+  return launch.meets_again ? std::min(kToMeetAgain, options.trainer.timeout_seconds)
+                            : options.trainer.timeout_seconds;
+}
+
+std::unique_ptr<cluster::Comm> meet(const RunOptions& options, const cluster::Launch& launch,
+                                    const Device& device) {
   set_log_rank(launch.rank, launch.world_size);
   // Before the others meet this worker: the launcher ends them, and exits with this one's code.
   if (launch.rank == 0) tracker::Trackers::check(options.trainer.logger);
-  const bool continues =
-      options.trainer.continues_after_loss() && !options.actor.use_distributed_optimizer;
+  const bool has_card = device.torch().is_cuda();
+  const char* ends = has_card ? "trainer.device: on cards a lost worker ends the run"
+                     : options.actor.use_distributed_optimizer
+                         ? "actor.use_distributed_optimizer: a lost worker ends the run, as its "
+                           "part of the optimizer's state is lost too"
+                     : options.rollout.tensor_model_parallel_size > 1
+                         ? "rollout.tensor_model_parallel_size: a lost worker ends the run, as its "
+                           "group cannot decode without it"
+                         : nullptr;
+  const bool continues = options.trainer.continues_after_loss() && ends == nullptr;
   auto comm = cluster::make_comm(launch, {.timeout_seconds = options.trainer.timeout_seconds,
-                                          .rendezvous_seconds = options.trainer.timeout_seconds,
+                                          .rendezvous_seconds = rendezvous_seconds(options, launch),
+                                          .cuda_device = has_card ? device.torch().index() : -1,
                                           .continues_after_loss = continues});
   if (options.trainer.continues_after_loss() && !continues && launch.world_size > 1 &&
       launch.rank == 0)
-    log_info(
-        "actor.use_distributed_optimizer: a lost worker ends the run, as its part of the "
-        "optimizer's state is lost too");
-  RunOptions copy = options;  // collect_options() needs mutable options
-  // Results differ between instruction sets, which the environment variable selects; and all workers
-  // or none take part in sending the weights.
-  cluster::handshake(*comm, kVersion,
-                     fmt::format("{}TLT_CPU_CAPABILITY = {}\ntrainer.broadcast_weights = {}\n",
-                                 options_digest(collect_options(copy)), ops::cpu_capability(),
-                                 options.trainer.broadcast_weights));
+    log_info("{}", ends);
+  cluster::handshake(*comm, kVersion, shared_options(options));
   if (launch.world_size > 1) cluster::check_same_inputs(*comm, fingerprint_inputs(options));
   return comm;
 }
@@ -104,8 +113,24 @@ Device make_device(const RunOptions& options, const cluster::Launch& launch) {
       "trainer.device");
 }
 
-std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
-                                                cluster::Comm& comm) {
+void check_workers(const RunOptions& options, const cluster::Launch& launch) {
+  const int64_t size = options.rollout.tensor_model_parallel_size, workers = launch.world_size;
+  if (size <= 1) return;
+  TLT_CHECK_INPUT(options.trainer.device == "cpu", "rollout.tensor_model_parallel_size is ", size,
+                  " and trainer.device ", options.trainer.device,
+                  "; only workers on the CPU decode together so far: give trainer.device=cpu, or "
+                  "rollout.tensor_model_parallel_size=1");
+  TLT_CHECK_INPUT(workers % size == 0, "rollout.tensor_model_parallel_size is ", size,
+                  ", and the run has ", workers, workers == 1 ? " worker" : " workers",
+                  ", which are not whole groups of ", size, "; start ",
+                  (workers + size - 1) / size * size,
+                  " workers (--workers, torchrun, mpirun or srun), or give a smaller size");
+}
+
+namespace {
+
+std::unique_ptr<model::PolicyModel> load_or_initialize(const RunOptions& options,
+                                                       const Device& device, cluster::Comm& comm) {
   if (options.model.random_seed < 0) {
     auto policy = model::load_policy(options.model.path, device, compute_type(options));
     if (options.trainer.broadcast_weights) broadcast_weights(*policy, comm);
@@ -114,6 +139,18 @@ std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const
   auto policy = std::make_unique<model::PolicyModel>(model::ModelConfig::read(options.model.path),
                                                      device, compute_type(options));
   policy->initialize(static_cast<uint64_t>(options.model.random_seed));
+  return policy;
+}
+
+}  // namespace
+
+std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
+                                                cluster::Comm& comm) {
+  const int64_t slices = options.rollout.tensor_model_parallel_size;
+  model::check_divisible(model::ModelConfig::read(options.model.path), slices,
+                         "rollout.tensor_model_parallel_size", options.model.path);
+  auto policy = load_or_initialize(options, device, comm);
+  policy->set_slices(slices);
   return policy;
 }
 
@@ -169,10 +206,19 @@ std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
   return adapter;
 }
 
+std::string shared_options(const RunOptions& options) {
+  RunOptions copy = options;  // collect_options() needs mutable options
+  // Results differ between instruction sets, which the environment variable selects; and all workers
+  // or none take part in sending the weights.
+  return fmt::format("{}TLT_CPU_CAPABILITY = {}\ntrainer.broadcast_weights = {}\n",
+                     options_digest(collect_options(copy)), ops::cpu_capability(),
+                     options.trainer.broadcast_weights);
+}
+
 RunContext::RunContext(const RunOptions& options, const cluster::Launch& launch)
     : launch(launch),
       device(make_device(options, launch)),
-      comm(meet(options, launch)),
+      comm(meet(options, launch, device)),
       started(start_of(options, *comm)),
       data(data_options(options, started)),
       tokenizer(tokenizer::Tokenizer::load(options.model.path)),

@@ -25,6 +25,9 @@ namespace tlt::run {
 // local rank, so that the workers of a host take different ones.
 Device make_device(const RunOptions& options, const cluster::Launch& launch);
 
+// InputError: the workers are not whole tensor parallel groups, or not on a device that has these.
+void check_workers(const RunOptions& options, const cluster::Launch& launch);
+
 // The policy a run starts from: the weights of model.path, or random ones with model.random_seed.
 // All workers together.
 std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const Device& device,
@@ -33,6 +36,10 @@ std::unique_ptr<model::PolicyModel> make_policy(const RunOptions& options, const
 // The adapter that the run trains, merged into `policy`; null: the run trains all weights.
 std::unique_ptr<train::LoraAdapter> make_adapter(const RunOptions& options,
                                                  const model::PolicyModel& policy);
+
+// What must be equal on all workers besides the version, "name = value" by line: options that change
+// results, and the instruction set.
+std::string shared_options(const RunOptions& options);
 
 struct RunContext {
   // Connects to the other workers, then loads the model. InputError: a worker, which it names, has

@@ -242,12 +242,17 @@ void RunFolder::write_validation(const DumpedStep& step, const tokenizer::Tokeni
   if (trackers_ && !trackers_->is_empty()) trackers_->log_table(table_of(step, tokenizer));
 }
 
+std::string text_of_prompt(const Rollout& rollout, const data::Prompt& prompt,
+                           const tokenizer::Tokenizer& tokenizer) {
+  return rollout.own_prompt.empty() ? prompt.text : tokenizer.decode(rollout.own_prompt);
+}
+
 nlohmann::ordered_json dump_row(const DumpedStep& dumped, const Rollout& rollout,
                                 const tokenizer::Tokenizer& tokenizer,
                                 const train::TrainSample* sample) {
   const data::Prompt& prompt = dumped.prompts[rollout.prompt];
   const std::vector<int32_t>& tokens = rollout.response.tokens;
-  nlohmann::ordered_json row = {{"input", prompt.text},
+  nlohmann::ordered_json row = {{"input", text_of_prompt(rollout, prompt, tokenizer)},
                                 {"output", tokenizer.decode(tokens)},
                                 {"gts", prompt.ground_truth},
                                 {"score", rollout.score},
@@ -261,7 +266,7 @@ nlohmann::ordered_json dump_row(const DumpedStep& dumped, const Rollout& rollout
                                 {"data_source", prompt.data_source}};
   if (sample) row["advantage"] = mean(sample->advantages, *sample);
   if (!prompt.extra_info.empty()) row["extra_info"] = prompt.extra_info;
-  if (!prompt.messages.is_null()) row["prompt"] = prompt.messages;
+  if (!prompt.messages.is_null() && rollout.own_prompt.empty()) row["prompt"] = prompt.messages;
   for (const auto& [name, value] : rollout.extras)  // which must not replace a column
     if (!row.contains(name)) row[name] = value;
   if (rollout.episode) row["turns_of_episode"] = turns_of(rollout.response, tokenizer);

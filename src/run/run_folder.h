@@ -46,6 +46,10 @@ struct DumpedStep {
   std::span<const train::TrainSample> samples = {};  // one per rollout; empty: validation
 };
 
+// What a response follows: the row's prompt, or its own.
+std::string text_of_prompt(const Rollout& rollout, const data::Prompt& prompt,
+                           const tokenizer::Tokenizer& tokenizer);
+
 // verl's row of a dump: input, output, gts, score, step and the reward's extras, with what `tlt
 // reward` needs to score it again. `sample`: its advantage (mean over the response's tokens); null:
 // none.

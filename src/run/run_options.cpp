@@ -111,6 +111,11 @@ void RunOptions::check() const {
                   "distillation.teacher takes the place of the reference policy; set ",
                   actor.loss.use_kl_loss ? "actor.use_kl_loss" : "algorithm.use_kl_in_reward",
                   "=false");
+  TLT_CHECK_INPUT(!environment.is_on() || speculative.train.idle.consolidate_below <= 0,
+                  "speculative.train.consolidate_below is ",
+                  speculative.train.idle.consolidate_below,
+                  ", and with environment.command unfinished episodes do not migrate: the program "
+                  "that has their state stays with its worker; leave it out");
   TLT_CHECK_INPUT(!distillation.is_remote() || rollout.sampling.rule().logprob_temperature() == 1,
                   "distillation.teacher is a server, whose logprobs are of temperature 1, and ",
                   "rollout.temperature is ", rollout.sampling.temperature,

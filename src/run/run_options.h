@@ -17,6 +17,7 @@
 #include "drafter_training/draft_options.h"
 #include "drafter_training/idle_options.h"
 #include "environment/environment_options.h"
+#include "model/tensor_parallel.h"
 #include "reward/reward.h"
 #include "rollout/engine_options.h"
 #include "rollout/sampling_options.h"
@@ -89,6 +90,7 @@ struct RolloutOptions {
   int64_t n = 8;
   rollout::SamplingOptions sampling;  // max_new_tokens is data.max_response_length
   rollout::EngineOptions engine;
+  int64_t tensor_model_parallel_size = 1;
   ValidationSampling validation;
 
   void visit(auto& v) {
@@ -104,6 +106,9 @@ struct RolloutOptions {
     v(sampling.ignore_eos, "ignore_eos", Affects::kResults,
       "The model's end-of-sequence tokens do not end a response.");
     engine.visit(v);
+    v(tensor_model_parallel_size, "tensor_model_parallel_size", Affects::kResults,
+      "Workers that decode together, each with its part of the heads, the KV cache and the "
+      "feed-forward: 1, 2, 4 or 8.");
     v.group("val_kwargs", validation);
   }
   void check() const {
@@ -111,6 +116,8 @@ struct RolloutOptions {
                     validation.n, "; give at least 1");
     sampling.check();
     engine.check();
+    model::check_tensor_parallel_size(tensor_model_parallel_size,
+                                      "rollout.tensor_model_parallel_size");
   }
 };
 

@@ -44,7 +44,8 @@ tracker::Table table_of(const DumpedStep& dumped, const tokenizer::Tokenizer& to
   for (size_t i = 0; i < dumped.rollouts.size() && table.rows.size() < kTableRows; i += distance) {
     const Rollout& rollout = dumped.rollouts[i];
     const data::Prompt& prompt = dumped.prompts[rollout.prompt];
-    table.rows.push_back({dumped.step, prompt.id, prompt.data_source, prompt.text,
+    table.rows.push_back({dumped.step, prompt.id, prompt.data_source,
+                          text_of_prompt(rollout, prompt, tokenizer),
                           tokenizer.decode(rollout.response.tokens), prompt.ground_truth,
                           static_cast<double>(rollout.score)});
   }

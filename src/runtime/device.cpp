@@ -11,6 +11,8 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/sentence.h"
+#include "runtime/cuda_plugin.h"
 
 namespace tlt::runtime {
 namespace {
@@ -27,9 +29,15 @@ std::optional<at::DeviceType> type_of(std::string_view name) {
   return std::nullopt;
 }
 
-int count_of(at::DeviceType type) {
-  return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount()
-                                             : 0;
+// InputError: why there is no such device, without its name.
+void open_device(at::DeviceType type, int index) {
+  if (type == at::kCUDA) {
+    open_cuda(index);
+    return;
+  }
+  const int count = c10::impl::getDeviceGuardImpl(type)->deviceCount();
+  TLT_CHECK_INPUT(index < count, "this machine has ", counted(count, "such device"),
+                  "; give a number below ", count);
 }
 
 }  // namespace
@@ -71,13 +79,12 @@ Device Device::parse(const std::string& name, int threads, std::string_view opti
   TLT_CHECK_INPUT(*type != at::kCUDA || tries_cuda(), set, name,
                   ": no GPU has passed the tests yet, so results may be wrong; give ", set,
                   "cpu, or try it all the same with TLT_TRY_CUDA=1 in the environment");
-  const int index = number.empty() ? 0 : std::stoi(number), count = count_of(*type);
-  TLT_CHECK_INPUT(count > 0, set, name,
-                  ": this machine has no CUDA device, or tlt was built without CUDA; give ", set,
-                  "cpu");
-  TLT_CHECK_INPUT(index < count, set, name, ": this machine has ", count,
-                  count == 1 ? " such device; give " : " such devices; give a number below ",
-                  count == 1 ? set + "cuda" : std::to_string(count));
+  const int index = number.empty() ? 0 : std::stoi(number);
+  try {
+    open_device(*type, index);
+  } catch (const InputError& error) {
+    throw InputError(set + name + ": " + error.what() + ", or give " + set + "cpu");
+  }
   Device host = cpu(threads);
   host.device_ = at::Device(*type, static_cast<at::DeviceIndex>(index));
   return host;
@@ -102,6 +109,10 @@ at::Tensor Device::lasting_zeros(at::IntArrayRef sizes, at::ScalarType type) con
   const std::shared_ptr<void> memory = huge_pages_->take(bytes);
   return at::from_blob(
       memory.get(), sizes, [memory](void*) {}, at::TensorOptions().dtype(type));
+}
+
+bool Device::try_release(const at::Tensor& lasting) const {
+  return is_cpu() && HugePages::try_release(lasting.data_ptr(), lasting.nbytes());
 }
 
 }  // namespace tlt::runtime

@@ -25,8 +25,8 @@ class Device {
   static Device cpu(int threads);
   // "cpu", "cuda" or "cuda:1"; in a program with a PrivateUse1 backend, as tests have one
   // (tests/support/far_device.h), also its name. `threads` compute on the host: everything on the
-  // CPU; sampling, gradient sums and the optimizer of other devices. 0: all cores this process may
-  // use.
+  // CPU; of other devices the optimizer, and sampling that truncates. 0: all cores this process
+  // may use.
   // InputError: the device does not exist, or CUDA is not tried (tries_cuda()); the message names
   // `option`, which the user set.
   static Device parse(const std::string& name, int threads, std::string_view option = "--device");
@@ -45,6 +45,10 @@ class Device {
   at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType type) const;
   // Zeros for long-lived memory that is read repeatedly: weights, KV cache (huge_pages.h).
   at::Tensor lasting_zeros(at::IntArrayRef sizes, at::ScalarType type) const;
+  // Returns the memory of a whole lasting_zeros() tensor to the system until it is written again:
+  // at the same address, and zero again. False: it stays as it is, because it is small or not on
+  // the CPU.
+  [[nodiscard]] bool try_release(const at::Tensor& lasting) const;
 
  private:
   Device(at::Device device, int threads);

@@ -72,6 +72,11 @@ class HugePages::Stretch {
   std::map<size_t, size_t> free_;  // released before used_: end of each piece -> its begin
 };
 
+bool HugePages::try_release(void* piece, size_t bytes) {
+  // A large piece has a mapping of its own.
+  return bytes >= kStretch && madvise(piece, round_up(bytes, kPage), MADV_DONTNEED) == 0;
+}
+
 std::shared_ptr<void> HugePages::take(size_t bytes) {
   bytes = round_up(bytes, 64);
   if (bytes >= kStretch) return Stretch::try_cut(std::make_shared<Stretch>(bytes), bytes);

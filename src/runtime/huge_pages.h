@@ -24,6 +24,11 @@ class HugePages {
   // system has no memory left.
   std::shared_ptr<void> take(size_t bytes);
 
+  // Returns the physical memory of a piece, whose size was `bytes`, to the system until it is
+  // written again; its address stays, and it is zero again. False: it stays as it is, because it
+  // shares pages with other pieces.
+  [[nodiscard]] static bool try_release(void* piece, size_t bytes);
+
  private:
   class Stretch;
   std::shared_ptr<Stretch> current_;  // small pieces are cut from it one after the other

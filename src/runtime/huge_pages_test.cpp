@@ -2,6 +2,7 @@
 #include "runtime/huge_pages.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -60,6 +61,33 @@ TEST(HugePagesTest, ReleasedPieceIsReusedAndZeroed) {
   EXPECT_EQ(larger.get(), address);
   const auto* bytes = static_cast<const char*>(larger.get());
   EXPECT_EQ(std::count(bytes, bytes + 200'000, 0), 200'000);
+}
+
+int64_t resident_bytes(const void* first, size_t bytes) {
+  std::vector<unsigned char> pages((bytes + 4095) / 4096);
+  EXPECT_EQ(mincore(const_cast<void*>(first), bytes, pages.data()), 0);
+  return 4096 * std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; });
+}
+
+// At the same address, and zero; its neighbours stay.
+TEST(HugePagesTest, MemoryOfALargePieceIsReleasedUntilItIsWritten) {
+  HugePages pages;
+  const size_t large = (size_t{40} << 20) + 64, small = size_t{1} << 20;
+  const std::shared_ptr<void> before = pages.take(small), piece = pages.take(large),
+                              after = pages.take(small);
+  for (const auto& [memory, bytes] : {std::pair(before, small), {piece, large}, {after, small}})
+    std::fill_n(static_cast<char*>(memory.get()), bytes, 'x');
+  EXPECT_GE(resident_bytes(piece.get(), large), static_cast<int64_t>(large));
+  EXPECT_FALSE(HugePages::try_release(before.get(), small));
+  ASSERT_TRUE(HugePages::try_release(piece.get(), large));
+  EXPECT_EQ(resident_bytes(piece.get(), large), 0);
+  auto* bytes = static_cast<char*>(piece.get());
+  EXPECT_EQ(std::count(bytes, bytes + large, 0), static_cast<int64_t>(large));
+  std::fill_n(bytes, large, 'y');
+  for (const auto& neighbour : {before, after}) {
+    const auto* first = static_cast<const char*>(neighbour.get());
+    EXPECT_EQ(std::count(first, first + small, 'x'), static_cast<int64_t>(small));
+  }
 }
 
 TEST(HugePagesTest, TooLargeRequestIsAnInputError) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/sentence.h"
 #include "sandbox/code_driver.h"
 #include "sandbox/code_values.h"
@@ -84,9 +85,7 @@ Sandbox::Outcome Sandbox::run(Json request, double seconds, int64_t output_bytes
   request["seconds"] = seconds;
   request["wall"] = wall;
   request["limit"] = output_bytes;
-  const auto answered_by =
-      Clock::now() + kCleanUp +
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wall));
+  const auto answered_by = Clock::now() + kCleanUp + to_duration(wall);
   std::string line;
   const std::string text = request.dump(-1, ' ', false, Json::error_handler_t::replace);
   const ChildProcess::Watch watch = {kCheckInterval,

@@ -211,15 +211,19 @@ void EngineLoop::publish() {
   stats_.speculation = speculation;
 }
 
-std::shared_ptr<ResponseChannel> EngineLoop::submit(EngineJob job) {
-  const int64_t responses = job.responses();
-  const std::lock_guard lock(mutex_);
+void EngineLoop::admit(int64_t responses) {
   if (is_closed_) throw unavailable("the server is stopping; send the request to another one");
   if (stats_.unfinished + responses > max_responses())
     throw too_many_requests(std::to_string(stats_.unfinished) +
                             " responses run or wait, and this server takes at most " +
                             std::to_string(max_responses()) + "; try again later");
   stats_.unfinished += responses;
+}
+
+std::shared_ptr<ResponseChannel> EngineLoop::submit(EngineJob job) {
+  const int64_t responses = job.responses();
+  const std::lock_guard lock(mutex_);
+  admit(responses);
   auto channel = std::make_shared<ResponseChannel>();
   inbox_.push_back({std::move(job), channel, begun_updates_ + std::ssize(updates_)});
   changed_.notify_one();
@@ -261,6 +265,15 @@ ScoredPrompts EngineLoop::score(const std::vector<std::vector<int32_t>>& prompts
     sample.response_begin = 1;
     sample.group = std::ssize(samples);
   }
+  {
+    const std::lock_guard lock(mutex_);
+    admit(std::ssize(prompts));
+  }
+  struct Admitted {
+    EngineLoop& loop;
+    const int64_t prompts;
+    ~Admitted() { loop.count_finished(prompts); }
+  } const admitted{*this, std::ssize(prompts)};
   ScoredPrompts scored;
   scored.weight_version = run_while_idle([&] {
     scored.logprobs = train::score_samples(policy_, samples, {}, *alone_);

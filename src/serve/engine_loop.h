@@ -86,7 +86,8 @@ class EngineLoop {
   int64_t run_while_idle(std::function<bool()> job);
 
   // Computes logprobs of prompts while no sequence is unfinished, as above, in the trainer's packs:
-  // they have the bits of training.
+  // they have the bits of training. Meanwhile each prompt counts as a response. ApiError: as of
+  // submit().
   ScoredPrompts score(const std::vector<std::vector<int32_t>>& prompts);
 
   // From now on submit() refuses, and run() returns when everything is finished. `cancels`: no client
@@ -127,6 +128,8 @@ class EngineLoop {
   void deliver_finished();
   void count_finished(int64_t responses);
   void publish();
+  // ApiError: no room, or closed. REQUIRES: the lock.
+  void admit(int64_t responses);
   void fail_all(const std::exception_ptr& error);
 
   model::PolicyModel& policy_;

@@ -162,6 +162,38 @@ TEST_F(EngineLoopTest, WhatNoClientWaitsForEndsWhenTheLoopIsClosed) {
   loop_->check_idle_invariants();
 }
 
+// Whether the loop has no room for another response.
+bool is_full(EngineLoop& loop, EngineJob job) {
+  try {
+    loop.submit(std::move(job));
+    return false;
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, 429);
+    return true;
+  }
+}
+
+// Prompts to score and responses have room for three together.
+TEST_F(EngineLoopTest, PromptsThatAreScoredTakeRoom) {
+  text_.on_token = [] {};
+  EngineLoop::Options small = options();
+  small.max_waiting = 1;
+  loop_ = std::make_unique<EngineLoop>(*model_, small, &text_, nullptr);
+  EXPECT_THROW(loop_->score({{3, 4}, {3, 4}, {3, 4}, {3, 4}}), ApiError);
+  auto scored = std::async(std::launch::async, [&] { return loop_->score({{3, 4, 5}, {3, 4}}); });
+  while (loop_->stats().unfinished < 2) std::this_thread::yield();
+  const auto running = loop_->submit(job());
+  EXPECT_TRUE(is_full(*loop_, job()));
+  EXPECT_THROW(loop_->score({{3, 4}}), ApiError);
+  std::thread engine([&] { loop_->run(); });
+  EXPECT_EQ(scored.get().logprobs.front().size(), 2u);
+  EXPECT_EQ(running->wait_open(/*seconds=*/60), 0);
+  loop_->close();
+  engine.join();
+  EXPECT_EQ(loop_->stats().unfinished, 0);
+  EXPECT_THROW(loop_->score({{3, 4}}), ApiError) << "closed";
+}
+
 // A refusal is the request's own: the others continue.
 TEST_F(EngineLoopTest, RefusedRequestFailsAlone) {
   text_.on_token = [] {};

@@ -472,6 +472,9 @@ TEST(ServerTest, FullQueueAnswers429) {
   EXPECT_EQ(refused->status, 429);
   EXPECT_TRUE(refused->has_header("Retry-After"));
   EXPECT_EQ(field_of(json::parse(refused->body), "code"), "\"rate_limit_exceeded\"");
+  json scored = full_request("4,6:", 1);
+  scored["prompt_logprobs"] = 0;
+  EXPECT_EQ(server.send(kCompletions, scored.dump())->status, 429) << "before it is scored";
 }
 
 TEST(ServerTest, KeyIsRequiredButForHealth) {

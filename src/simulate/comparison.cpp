@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/options.h"
+#include "base/sentence.h"
 
 namespace tlt::simulate {
 namespace {
@@ -80,6 +81,9 @@ nlohmann::ordered_json to_json(const SimulateOptions& options, const WayResult& 
   set_mean("update_seconds", sum.update);
   set_mean("draft_gap_seconds", sum.draft_gap);
   set_mean("weight_sync_seconds", sum.sync);
+  set_mean("checkpoint_seconds", sum.checkpoint);
+  set_mean("regroup_seconds", sum.regroup);
+  set_mean("restart_seconds", sum.restart);
   json["rollout_speedup"] = result.rollout_speedup;
   json["step_speedup"] = result.step_speedup;
   set_mean("device_seconds_per_step",
@@ -87,9 +91,12 @@ nlohmann::ordered_json to_json(const SimulateOptions& options, const WayResult& 
   set_mean("decode_worker_seconds", sum.decoding);
   set_mean("idle_worker_seconds", sum.idle);
   json["idle_share"] = result.idle_share();
+  set_mean("dead_worker_seconds", sum.dead);
   set_mean("draft_training_worker_seconds", sum.draft_training);
   set_mean("gradient_worker_seconds", sum.gradients);
   set_mean("tokens", sum.tokens);
+  set_mean("wasted_tokens", sum.wasted_tokens);
+  set_mean("lost_workers", static_cast<double>(sum.lost_workers));
   set_mean("updated_tokens", sum.updated_tokens);
   set_mean("responses", static_cast<double>(sum.responses));
   set_mean("truncated", static_cast<double>(sum.truncated));
@@ -109,11 +116,21 @@ std::string sentence(const SimulateOptions& options, const std::vector<WayResult
   const std::string place = fmt::format("at {:.0f} sequences per worker on {} (ridge {:.0f} rows)",
                                         sequences_per_worker(options), options.device,
                                         find_device(options.device).ridge());
-  if (results.size() == 1)
-    return fmt::format("{} a step of {} takes {:.4g} s, rollouts {:.0f} % of it", place, last.way,
-                       last.mean(last.sum.seconds), 100 * last.sum.rollout / last.sum.seconds);
-  return fmt::format("{} {} makes rollouts {:.2f} times and steps {:.2f} times as fast as {}",
-                     place, last.way, last.rollout_speedup, last.step_speedup, results.front().way);
+  std::string text =
+      results.size() == 1
+          ? fmt::format("{} a step of {} takes {:.4g} s, rollouts {:.0f} % of it", place, last.way,
+                        last.mean(last.sum.seconds), 100 * last.sum.rollout / last.sum.seconds)
+          : fmt::format("{} {} makes rollouts {:.2f} times and steps {:.2f} times as fast as {}",
+                        place, last.way, last.rollout_speedup, last.step_speedup,
+                        results.front().way);
+  if (last.sum.lost_workers > 0 || options.save_freq > 0)
+    text += fmt::format(
+        "; {} lost: connecting again takes {:.2g} %, work done twice after a restart {:.2g} %, "
+        "waiting for checkpoints {:.2g} % of the time of {}",
+        counted(last.sum.lost_workers, "worker"), 100 * last.sum.regroup / last.sum.seconds,
+        100 * last.sum.restart / last.sum.seconds, 100 * last.sum.checkpoint / last.sum.seconds,
+        last.way);
+  return text;
 }
 
 std::vector<Sensitivity> sensitivities(const SimulateOptions& options) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/cost_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -15,6 +16,10 @@ constexpr double kWeightBytes = 2;    // bfloat16
 constexpr double kGradientBytes = 8;  // an int64 sum (train/gradient_sum.h)
 // Of a parameter: master weight and moments read and written, gradient read, weight written.
 constexpr double kOptimizerBytes = 12 + 12 + 4 + 2;
+// Of a parameter in a checkpoint: bfloat16 weight, float32 master weight and moments.
+constexpr double kCheckpointBytes = 2 + 12;
+// Bytes/s from a device to the memory of its host: 80 % of the 32 GB/s of PCIe 4.0 x16.
+constexpr double kHostBandwidth = 25e9;
 
 }  // namespace
 
@@ -77,6 +82,16 @@ double CostModel::training(double tokens, double mean_length) const {
 double CostModel::draft_training(double tokens) const {
   return tokens * 6 * (setup_.model.draft_parameters() + setup_.model.draft_head_parameters()) /
          (devices() * setup_.device.peak * setup_.constants.train_efficiency);
+}
+
+double CostModel::checkpoint_bytes(bool has_draft_model) const {
+  return kCheckpointBytes *
+         (setup_.model.parameters() + (has_draft_model ? setup_.model.draft_parameters() : 0));
+}
+
+double CostModel::checkpoint_copy(bool has_draft_model) const {
+  return checkpoint_bytes(has_draft_model) / devices() /
+         std::min(kHostBandwidth, setup_.device.memory_bandwidth / 2);
 }
 
 double CostModel::optimizer(int64_t workers) const {

@@ -46,6 +46,10 @@ class CostModel {
   // alone takes a third.
   double training(double tokens, double mean_length) const;
   double draft_training(double tokens) const;
+  // A checkpoint of policy and, if there is one, draft model: all of it, and what every device
+  // copies of it to the memory of its host.
+  double checkpoint_bytes(bool has_draft_model) const;
+  double checkpoint_copy(bool has_draft_model) const;
   // Sum of the gradients over `workers` workers and the optimizer's pass over its moments.
   double optimizer(int64_t workers) const;
   // An all-gather in which each of `workers` workers ends with `bytes`.

@@ -20,13 +20,13 @@ namespace tlt::simulate {
 // the TLT paper and one line of its table 2 (docs/simulate.md); train_efficiency is from another
 // paper.
 struct CostConstants {
-  double memory_efficiency = 0.711;   // of the published bandwidth, for weights
-  double context_efficiency = 0.711;  // the same for the KV cache
-  double compute_efficiency = 0.984;  // of the published peak, in forward passes
-  double overlap = 1;              // p of (reading^p + arithmetic^p)^(1/p); 1: one after the other
-  double layer_seconds = 2.7e-6;   // launches and norms of a layer, whatever its rows
-  double level_seconds = 2.35e-4;  // of a draft tree level, apart from its forward pass
-  double cycle_seconds = 3.37e-3;  // trees, acceptance, the drafter's extension: of a cycle
+  double memory_efficiency = 0.9;   // of the published bandwidth, for weights; not fitted
+  double context_efficiency = 0.9;  // the same for the KV cache
+  double compute_efficiency = 0.8;  // of the published peak, in forward passes
+  double overlap = 1;               // p of (reading^p + arithmetic^p)^(1/p); 1: one after the other
+  double layer_seconds = 4.74e-5;   // starts and ends of a layer's kernels, whatever its rows
+  double level_seconds = 3.44e-4;   // of a draft tree level, apart from its forward pass
+  double cycle_seconds = 3.98e-3;   // trees, acceptance, the drafter's extension: of a cycle
   double collective_seconds = 8e-6;  // latency of an all-reduce within a node
   double train_efficiency = 0.4;     // of the peak, in updates
 

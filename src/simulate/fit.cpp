@@ -13,21 +13,20 @@
 namespace tlt::simulate {
 namespace {
 
-constexpr size_t kFree = 5;
+constexpr size_t kFree = 4;
 using Point = std::array<double, kFree>;  // logarithms
 constexpr int kIterations = 3000;
 
 Point to_point(const CostConstants& c) {
-  return {std::log(c.memory_efficiency), std::log(c.compute_efficiency), std::log(c.layer_seconds),
-          std::log(c.level_seconds), std::log(c.cycle_seconds)};
+  return {std::log(c.compute_efficiency), std::log(c.layer_seconds), std::log(c.level_seconds),
+          std::log(c.cycle_seconds)};
 }
 
 CostConstants to_constants(const Point& x, CostConstants c) {
-  c.memory_efficiency = c.context_efficiency = std::exp(x[0]);
-  c.compute_efficiency = std::exp(x[1]);
-  c.layer_seconds = std::exp(x[2]);
-  c.level_seconds = std::exp(x[3]);
-  c.cycle_seconds = std::exp(x[4]);
+  c.compute_efficiency = std::exp(x[0]);
+  c.layer_seconds = std::exp(x[1]);
+  c.level_seconds = std::exp(x[2]);
+  c.cycle_seconds = std::exp(x[3]);
   return c;
 }
 
@@ -142,7 +141,7 @@ CostConstants fit_constants(const std::vector<Measurement>& measurements, CostCo
   for (const Measurement& it : measurements) ++(it.strategy ? ratios : times);
   const auto error = [&](const Point& point) {
     const CostConstants c = to_constants(point, start);
-    if (std::max(c.memory_efficiency, c.compute_efficiency) > 1) return 1e9;
+    if (c.compute_efficiency > 1) return 1e9;
     double sum = 0;
     for (const Measurement& it : measurements)
       sum += std::pow(predict(it, c) / it.value - 1, 2) / (it.strategy ? ratios : times);

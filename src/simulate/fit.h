@@ -44,8 +44,9 @@ double predict(const Measurement& measurement, const CostConstants& constants);
 // Root mean square of predicted / measured - 1.
 double rms_error(const std::vector<Measurement>& measurements, const CostConstants& constants);
 
-// Varies memory_efficiency (and context_efficiency with it), compute_efficiency, layer_seconds,
-// level_seconds and cycle_seconds, from `start`, by the simplex method of Nelder and Mead.
+// Varies compute_efficiency, layer_seconds, level_seconds and cycle_seconds, from `start`, by the
+// simplex method of Nelder and Mead. memory_efficiency is kept: one device's ratios and a single
+// absolute time hardly tell it from layer_seconds, and a copy of a large buffer measures it.
 CostConstants fit_constants(const std::vector<Measurement>& measurements, CostConstants start);
 
 }  // namespace tlt::simulate

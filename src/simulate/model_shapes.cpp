@@ -55,8 +55,9 @@ std::vector<ModelShape> make_models() {
            .dense_layers = 3,
            .latent_parameters = kDeepSeekAttention,
            .latent_size = 576},
-          // models/headline of this repository: 25 million parameters.
-          {"headline", 8, 512, 1536, 8, 4, 64, 120, true}};
+          // models/headline and models/demo of this repository: 25 and 2.4 million parameters.
+          {"headline", 8, 512, 1536, 8, 4, 64, 120, true},
+          {"demo", 12, 128, 384, 4, 2, 32, 120, true}};
 }
 
 double mlp(double hidden, double intermediate) { return 3 * hidden * intermediate; }

@@ -39,6 +39,12 @@ void SimulateOptions::check() const {
            {"straggler_spread", straggler_spread, 0, 2},
            {"over_sampling", over_sampling, 1, 10},
            {"rollout_workers", number(rollout_workers), 0, 1e5},
+           {"save_freq", number(save_freq), 0, kMillion},
+           {"disk_bandwidth", disk_bandwidth, 1e3, 1e15},
+           {"losses_per_worker_day", losses_per_worker_day, 0, 1e5},
+           {"regroup_seconds", regroup_seconds, 0, 1e5},
+           {"rejoin_seconds", rejoin_seconds, 0, 1e9},
+           {"restart_seconds", restart_seconds, 0, 1e9},
            {"stride", number(stride), 1, 1000},
            {"seed", number(seed), 0, 1e15}})
     TLT_CHECK_INPUT(range.value >= range.least && range.value <= range.most, range.name, " is ",

@@ -39,6 +39,13 @@ struct SimulateOptions {
   double straggler_spread = 0;
   double over_sampling = 1.5;
   int64_t rollout_workers = 0;
+  int64_t save_freq = 0;
+  double disk_bandwidth = 2e9;
+  std::vector<std::string> lost_workers;
+  double losses_per_worker_day = 0;
+  double regroup_seconds = 0.4;
+  double rejoin_seconds = 0;
+  double restart_seconds = 60;
   int64_t stride = 8;
   int64_t seed = 0;
   std::string bench_forward;
@@ -58,8 +65,8 @@ struct SimulateOptions {
     add(prompt_length, "prompt_length", "Tokens of a prompt.");
     add(max_response_length, "max_response_length", "Responses are cut off at these tokens.");
     add(lengths, "lengths",
-        "Tokens of responses: lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:FILE (of a run) or "
-        "servegen:PATH (a trace's …-dataset.json, or a folder of them).");
+        "Tokens of responses: lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:FILE (of a run, or "
+        "verl's) or servegen:PATH (a trace's …-dataset.json, or a folder of them).");
     add(length_correlation, "length_correlation",
         "Correlation of the normal scores of lengths within a group, 0 to 1.");
     add(max_num_seqs, "max_num_seqs", "Sequences that a worker decodes at a time.");
@@ -82,18 +89,33 @@ struct SimulateOptions {
     add(logprob_passes, "logprob_passes",
         "Forward passes over all tokens before the update: old logprobs, reference (verl: 2, "
         "tlt: 0 or 1).");
-    add(straggler_spread, "straggler_spread",
-        "Standard deviation of the logarithm of the workers' speeds.");
     add(over_sampling, "over_sampling",
         "+partial: groups that a step rolls out, for each one of train_batch_size.");
     add(rollout_workers, "rollout_workers",
         "+one-step-off: workers that roll out, of `workers`; the others train. 0: half of them.");
+    visit_faults(add);
     add(stride, "stride",
         "Engine steps per simulated decision at most; 1: every engine step is simulated.");
     add(seed, "seed", "Of lengths and draft tokens.");
     add(bench_forward, "bench_forward",
         "Lines of tlt bench forward: measured forward passes instead of the device's roofline.");
     v.group("costs", costs);
+  }
+  void visit_faults(const auto& add) {
+    add(straggler_spread, "straggler_spread",
+        "Standard deviation of the logarithm of the workers' speeds.");
+    add(save_freq, "save_freq", "Steps between checkpoints; 0: none.");
+    add(disk_bandwidth, "disk_bandwidth", "Bytes per second that a checkpoint is written with.");
+    add(lost_workers, "lost_workers",
+        "Workers that are lost, as 3@120,5@600: worker 3 after 120 seconds. Without worker 0 the "
+        "run starts again from its last checkpoint.");
+    add(losses_per_worker_day, "losses_per_worker_day",
+        "Random losses in addition: how often a worker is lost in a day.");
+    add(regroup_seconds, "regroup_seconds",
+        "Seconds in which the others connect again once they know of a loss.");
+    add(rejoin_seconds, "rejoin_seconds",
+        "After these seconds a lost worker takes part in the next step again; 0: never.");
+    add(restart_seconds, "restart_seconds", "Seconds until a run that has ended runs again.");
   }
   // Throws InputError if a value is invalid or two contradict each other.
   void check() const;

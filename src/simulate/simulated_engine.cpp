@@ -6,13 +6,14 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "base/random.h"
+#include "base/random_block.h"
 
 namespace tlt::simulate {
 namespace {
 
 constexpr double kDone = 1e-6;  // tokens; sums of fractions are not exact
-// A tuner that knows nothing learns from each step: after this many the stride grows by one.
+// A tuner that knows nothing learns from each step: after this many the stride grows by one, and a
+// stride above kLearnedStride faster, so that any is reached as soon as that one.
 constexpr int64_t kExactDecisions = 32;
 // With a longer stride it learns from every n-th decision, as often as if each were so long.
 constexpr int64_t kLearnedStride = 8;
@@ -94,6 +95,7 @@ void SimulatedEngine::admit() {
 double SimulatedEngine::step() {
   admit();
   if (running_.empty()) return 0;
+  const double tokens_before = counters_.tokens;
   decoding_.clear();
   double to_prefill = 0;
   for (SimulatedSequence& it : running_)
@@ -110,6 +112,8 @@ double SimulatedEngine::step() {
     seconds = decode(to_prefill > 0, seconds);
   seconds *= setup_.slowness;
   counters_.seconds += seconds;
+  last_seconds_ = seconds;
+  last_tokens_ = counters_.tokens - tokens_before;
   preempt();
   return seconds;
 }
@@ -153,13 +157,15 @@ void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load
   const bool has_model = arm.kind == "eagle";
   const double rate = has_model ? draft_acceptance_ : setup_.options.suffix_acceptance;
   tree_pointers_.clear();
+  std::array<const LikelyTree*, speculation::kPositions> trees = {};
   for (size_t i = 0; i < count; ++i) {
     const size_t position =
         speculation::position_bucket(static_cast<int64_t>(decoding_[i]->generated));
     const double acceptance = rate * setup_.options.acceptance_by_position[position];
-    const LikelyTree& tree = setup_.trees.find(strategy_of(arm), acceptance);
-    drafts_.push_back({&tree, acceptance, tree.tree.size()});
-    tree_pointers_.push_back(&tree.tree);
+    const LikelyTree*& tree = trees[position];
+    if (!tree) tree = &setup_.trees.find(strategy_of(arm), acceptance);
+    drafts_.push_back({tree, acceptance, tree->tree.size()});
+    tree_pointers_.push_back(&tree->tree);
   }
   if (!tuner_ || tuner_->tokens_per_second() <= 0) return;
   const BudgetKey key{arm, load.positions, count, rate};
@@ -190,7 +196,9 @@ double SimulatedEngine::tokens_of(size_t decoding) const {
 // unless others may end the step.
 int64_t SimulatedEngine::stride(bool has_prompt_rows) const {
   if (has_prompt_rows || (tuner_ && tuner_->is_exploration())) return 1;
-  const int64_t most = std::min(setup_.options.stride, 1 + decisions_ / kExactDecisions);
+  const int64_t growth = std::max(kLearnedStride, setup_.options.stride),
+                most = std::min(setup_.options.stride,
+                                1 + decisions_ * growth / (kLearnedStride * kExactDecisions));
   double steps = tuner_ || setup_.way.is_partial ? static_cast<double>(most) : 1e9, tokens = 0;
   for (size_t i = 0; i < decoding_.size(); ++i) {
     steps = std::min(steps, decoding_[i]->left() / tokens_of(i));
@@ -286,11 +294,14 @@ void SimulatedEngine::preempt() {
   }
 }
 
-double SimulatedEngine::next_uniform() {
-  return uniform(static_cast<uint64_t>(setup_.options.seed),
-                 {.step = static_cast<uint32_t>(setup_.worker),
-                  .prompt = kDraftStream,
-                  .position = uniforms_++});
+double SimulatedEngine::refill() {
+  fill_uniforms(
+      static_cast<uint64_t>(setup_.options.seed),
+      {.step = static_cast<uint32_t>(setup_.worker), .prompt = kDraftStream, .position = drawn_},
+      uniforms_);
+  drawn_ += static_cast<uint32_t>(uniforms_.size());
+  next_uniform_ = 1;
+  return uniforms_.front();
 }
 
 }  // namespace tlt::simulate

@@ -41,6 +41,7 @@ struct SimulatedSequence {
   double length = 0;  // tokens that it will have
   double generated = 0;
   double begun = 0;       // of them, before this step
+  double received = 0;    // and when its worker got it
   double to_prefill = 0;  // tokens without KV cache
 
   double left() const { return length - generated; }
@@ -85,6 +86,14 @@ class SimulatedEngine {
   double step();
   std::vector<SimulatedSequence> take_finished() { return std::exchange(finished_, {}); }
   std::vector<SimulatedSequence> take_unfinished();
+  // The last step ends this much earlier: its worker is lost. Returns the tokens that it has not
+  // generated, which are evenly distributed over its time.
+  double cut(double seconds) {
+    const double tokens = last_tokens_ * seconds / last_seconds_;
+    counters_.seconds -= seconds;
+    counters_.tokens -= tokens;
+    return tokens;
+  }
 
   // Sequences that could start with the next step; 0 while one waits.
   int64_t free_slots() const;
@@ -127,7 +136,10 @@ class SimulatedEngine {
   void learn(const speculation::Arm& arm, speculation::StepOutcome outcome);
   void preempt();
   double kv_of(const SimulatedSequence& sequence) const;
-  double next_uniform();
+  double next_uniform() {
+    return next_uniform_ < uniforms_.size() ? uniforms_[next_uniform_++] : refill();
+  }
+  double refill();
 
   const Setup setup_;
   const double prompt_share_;                  // KV tokens of the prompt for each sample
@@ -136,7 +148,9 @@ class SimulatedEngine {
   BudgetKey budget_key_;       // of the last split …
   std::vector<int32_t> keep_;  // … and its result: nodes of each tree
   double draft_acceptance_ = 0;
-  uint32_t uniforms_ = 0;
+  std::array<double, 32> uniforms_ = {};  // drawn together, which takes a third of the time
+  size_t next_uniform_ = uniforms_.size();
+  uint32_t drawn_ = 0;
   int64_t decisions_ = 0;
 
   std::vector<SimulatedSequence> running_;  // oldest first
@@ -144,6 +158,7 @@ class SimulatedEngine {
   std::vector<SimulatedSequence> finished_;
   double kv_tokens_ = 0;  // of running_
   EngineCounters counters_;
+  double last_seconds_ = 0, last_tokens_ = 0;  // of the last step
   // Scratch of decode(): the sequences that decode, and their draft trees (fewer or as many).
   std::vector<SimulatedSequence*> decoding_;
   std::vector<Draft> drafts_;

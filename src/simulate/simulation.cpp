@@ -18,10 +18,8 @@ namespace {
 
 constexpr double kNeverLost = 1e18;
 constexpr int64_t kTrainingInterval = 10;  // of the paper
-constexpr double kGapShare = 0.05;         // of a single worker's rollouts (IdleTrainOptions)
 // As rl/rollout_phase.cpp.
 constexpr int64_t kFewSequences = 64, kReportInterval = 32;
-constexpr double kExchangedBytes = 8;  // of a token: itself and its logprob
 constexpr uint32_t kSpeedStream = 0x52u << 24;
 
 CostModel make_costs(const SimulateOptions& options) {
@@ -68,29 +66,44 @@ Simulation::Simulation(const SimulateOptions& options, const Way& way, Observer 
       table_(costs_.table(way.tuning.eagle.strategies(),
                           std::min<int64_t>(options.max_num_seqs, 1024),
                           std::min<int64_t>(options.max_num_batched_tokens, 4096))),
-      coordinator_(static_cast<int>(rolling_out_), kNeverLost,
-                   way.trains && rolling_out_ > 1 ? 1 : 0, 0),
       scores_(options.reward_seconds, options.reward_concurrency),
+      losses_(options),
+      may_lose_(std::isfinite(losses_.next_at())),
+      disk_(costs_.checkpoint_copy(way.trains),
+            costs_.checkpoint_bytes(way.trains) / options.disk_bandwidth),
       draft_tokens_(tokens_for(options.draft_acceptance)) {
-  const int64_t kv_tokens = costs_.kv_tokens(options_.gpu_memory_utilization);
+  TLT_CHECK_INPUT(!may_lose_ || !(way_.is_partial || way_.is_one_step_off), way_.name,
+                  ": lost workers are not simulated with what-ifs; give ways without +, or "
+                  "neither lost_workers nor losses_per_worker_day");
+  make_coordinator();
   RandomStream speeds(static_cast<uint64_t>(options_.seed), {.prompt = kSpeedStream});
   for (int64_t i = 0; i < rolling_out_; ++i) {
-    Worker& worker = workers_.emplace_back(
-        Worker{.engine = nullptr, .protocol = cluster::WorkerProtocol(static_cast<int>(i))});
+    Worker& worker = workers_.emplace_back();
+    worker.protocol.emplace(static_cast<int>(i));
     worker.slowness = std::exp(options_.straggler_spread * speeds.normal());
-    worker.engine =
-        std::make_unique<SimulatedEngine>(SimulatedEngine::Setup{.options = options_,
-                                                                 .way = way_,
-                                                                 .costs = costs_,
-                                                                 .table = table_,
-                                                                 .trees = trees_,
-                                                                 .worker = i,
-                                                                 .kv_tokens = kv_tokens,
-                                                                 .slowness = worker.slowness});
+    make_engine(i);
     if (!way_.is_one_step_off) trainer_slowness_.push_back(worker.slowness);
   }
   while (way_.is_one_step_off && std::ssize(trainer_slowness_) < options_.workers - rolling_out_)
     trainer_slowness_.push_back(std::exp(options_.straggler_spread * speeds.normal()));
+}
+
+void Simulation::make_coordinator() {
+  coordinator_.emplace(static_cast<int>(rolling_out_), kNeverLost,
+                       way_.trains && rolling_out_ > 1 ? 1 : 0, now_);
+}
+
+void Simulation::make_engine(int64_t index) {
+  Worker& worker = workers_[static_cast<size_t>(index)];
+  worker.engine = std::make_unique<SimulatedEngine>(
+      SimulatedEngine::Setup{.options = options_,
+                             .way = way_,
+                             .costs = costs_,
+                             .table = table_,
+                             .trees = trees_,
+                             .worker = index,
+                             .kv_tokens = costs_.kv_tokens(options_.gpu_memory_utilization),
+                             .slowness = worker.slowness});
 }
 
 StepReport Simulation::run_step() {
@@ -98,57 +111,22 @@ StepReport Simulation::run_step() {
   report_ = {};
   report_.draft_acceptance = acceptance_after(draft_tokens_);
   const double began = now_;
-  begin_rollouts();
-  while (!wake_ups_.empty()) {
-    const WakeUp next = wake_ups_.top();
-    wake_ups_.pop();
-    now_ = next.at;
-    wake(next.worker);
-  }
-  TLT_CHECK(coordinator_.is_step_done(), "step ", step_, " has groups that no worker rolls out");
-  end_rollouts();
+  join_again();
+  begin_step();
+  roll_out();
   if (way_.is_one_step_off)
     train_on_other_workers();
   else
     train();
+  restart();
+  save_checkpoint();
   report_.seconds = now_ - began;
   for (Worker& worker : workers_) worker.engine->new_weights();
   ++step_;
   return report_;
 }
 
-void Simulation::train() {
-  report_.reward = advance("reward", std::max(0.0, scores_.last() - now_));
-  report_.exchange =
-      advance("exchange", costs_.exchange(kExchangedBytes * report_.tokens, options_.workers));
-  report_.logprobs = advance("logprobs", logprob_seconds());
-  train_draft_model();
-  report_.update = advance("update", update_seconds());
-  report_.sync = advance("sync", costs_.weight_sync());
-}
-
-void Simulation::train_on_other_workers() {
-  train_draft_model();
-  report_.update = advance("update", std::max(0.0, training_left_ - report_.rollout));
-  // The training of this step begins here; scores may have come in the meantime.
-  training_left_ =
-      std::max(0.0, scores_.last() - now_) +
-      costs_.exchange(kExchangedBytes * report_.tokens, std::ssize(trainer_slowness_)) +
-      logprob_seconds() + update_seconds();
-  if (step_ + 1 == options_.total_training_steps)
-    report_.update += advance("update", training_left_);
-  report_.sync = advance("sync", costs_.weight_broadcast());
-}
-
-double Simulation::advance(const char* lane, double seconds) {
-  if (observer_ && seconds > 0)
-    for (size_t i = 0; i < workers_.size(); ++i)
-      observer_(static_cast<int64_t>(i), lane, now_, now_ + seconds);
-  now_ += seconds;
-  return seconds;
-}
-
-void Simulation::begin_rollouts() {
+void Simulation::begin_step() {
   rollout_began_ = now_;
   migrations_.clear();
   scores_.begin_step();
@@ -160,19 +138,71 @@ void Simulation::begin_rollouts() {
     groups_.push_back({.step = step_, .prompt = prompt, .unfinished = options_.n});
   trains_ = way_.trains &&
             (way_.trains_by_interval ? step_ % kTrainingInterval == 0 : trigger_.wants_training());
+  for (Worker& worker : workers_) {
+    worker.whole_groups.clear();
+    worker.finished.clear();
+    worker.trained_tokens = 0;
+    worker.engine->set_draft_acceptance(report_.draft_acceptance);
+  }
+}
+
+void Simulation::roll_out() {
+  std::vector<int64_t> pending(groups_.size());
+  std::iota(pending.begin(), pending.end(), 0);
+  for (bool is_first = true; !pending.empty(); is_first = false) {
+    begin_round(std::move(pending));
+    run_round();
+    end_round();
+    if (is_first) leave_unfinished_groups();
+    if (way_.is_one_step_off) return;
+    report_.reward += advance("reward", reward_seconds());
+    report_.exchange += advance("exchange", exchange_seconds());
+    while (try_lose(now_)) continue;
+    pending = take_lost_groups();
+    regroup();
+  }
+}
+
+void Simulation::begin_round(std::vector<int64_t> pending) {
+  round_began_ = now_;
+  migrations_.clear();
+  pending_ = std::move(pending);
+  ++phase_;
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.taken = 0;
     worker.is_idle = false;
+    worker.done_at = -1;
     worker.unfinished.clear();
     worker.source_of.clear();
-    worker.whole_groups.clear();
     worker.reported_sequences = 0;
+    for (Finished& it : worker.finished) it.source = -1;  // of an earlier round
     worker.decoding = worker.idle = worker.draft_training = worker.gradients = 0;
-    worker.engine->set_draft_acceptance(report_.draft_acceptance);
-    worker.protocol.begin_step(step_, std::ssize(groups_), outbox_);
+    if (worker.is_lost()) {
+      deliver(coordinator_->lose(static_cast<int>(i)));
+      continue;
+    }
+    worker.protocol->begin_step(phase_, std::ssize(pending_), outbox_);
     exchange_messages();
     wake_at(static_cast<int64_t>(i), now_);
+  }
+}
+
+void Simulation::run_round() {
+  while (!wake_ups_.empty() || !coordinator_->is_step_done()) {
+    const double next_wake =
+        wake_ups_.empty() ? std::numeric_limits<double>::infinity() : wake_ups_.top().at;
+    if (may_lose_ && !wake_ups_.empty() &&
+        workers_[static_cast<size_t>(wake_ups_.top().worker)].is_lost()) {
+      wake_ups_.pop();
+      continue;
+    }
+    if (try_lose(next_wake)) continue;
+    TLT_CHECK(!wake_ups_.empty(), "step ", step_, " has groups that no worker rolls out");
+    const WakeUp next = wake_ups_.top();
+    wake_ups_.pop();
+    now_ = next.at;
+    wake(next.worker);
   }
 }
 
@@ -187,11 +217,11 @@ void Simulation::wake(int64_t index) {
   worker.is_awake = false;
   if (worker.is_idle) account_idle(index);
   collect(worker);
-  if (!worker.protocol.step_done()) {
+  if (!worker.protocol->step_done()) {
     migrate_or_report(worker);
     take_groups(worker);
   }
-  if (worker.protocol.step_done()) {
+  if (worker.protocol->step_done()) {
     TLT_CHECK(way_.is_partial || worker.engine->unfinished() == 0,
               "a step ends with unfinished sequences");
     worker.done_at = now_;
@@ -200,13 +230,14 @@ void Simulation::wake(int64_t index) {
   const double seconds = worker.engine->step();
   if (seconds > 0) {
     worker.decoding += seconds;
+    worker.busy_until = now_ + seconds;
     if (observer_) observer_(index, "decode", now_, now_ + seconds);
     wake_at(index, now_ + seconds);
   } else {
     worker.is_idle = true;
     worker.idle_since = now_;
     // It may have got work since it looked.
-    if (worker.protocol.has_group()) wake_at(index, now_);
+    if (worker.protocol->has_group()) wake_at(index, now_);
   }
 }
 
@@ -220,15 +251,17 @@ void Simulation::collect(Worker& worker) {
     if (--group.unfinished == 0) ++complete_;
     if (way_.is_partial) keep_progress(it, it.length);
     const int64_t source = worker.source_of.at(it.group);
+    if (may_lose_) worker.finished.push_back({it, source});
     int64_t& left = worker.unfinished.at(source);
     if (--left > 0) continue;
     worker.unfinished.erase(source);
-    if (source < std::ssize(groups_)) worker.whole_groups.push_back(source);
-    worker.protocol.done(source, outbox_);
+    if (source < std::ssize(pending_))
+      worker.whole_groups.push_back(pending_[static_cast<size_t>(source)]);
+    worker.protocol->done(source, outbox_);
   }
   exchange_messages();
   if (!way_.is_partial || complete_ < options_.train_batch_size) return;
-  worker.protocol.stop(outbox_);
+  worker.protocol->stop(outbox_);
   exchange_messages();
 }
 
@@ -238,18 +271,20 @@ void Simulation::keep_progress(const SimulatedSequence& sequence, double tokens)
   generated[static_cast<size_t>(sequence.sample)] = tokens;
 }
 
-void Simulation::end_rollouts() {
-  report_.rollout = now_ - rollout_began_;
+void Simulation::end_round() {
+  report_.rollout += now_ - round_began_;
   for (Worker& worker : workers_) {
     report_.engines.add(worker.engine->take_counters());
     report_.decoding += worker.decoding;
-    report_.idle += worker.idle + now_ - worker.done_at;
     report_.draft_training += worker.draft_training;
     report_.gradients += worker.gradients;
-    if (observer_ && now_ > worker.done_at)
-      observer_(&worker - workers_.data(), "lost", worker.done_at, now_);
+    const double end = worker.is_lost() ? std::clamp(worker.lost_at, round_began_, now_) : now_;
+    report_.dead += now_ - end;
+    const bool is_done = worker.done_at >= 0;
+    report_.idle += is_done ? worker.idle + end - worker.done_at : worker.idle;
+    if (observer_ && is_done && worker.done_at < end)
+      observer_(&worker - workers_.data(), "lost", worker.done_at, end);
   }
-  leave_unfinished_groups();
 }
 
 void Simulation::leave_unfinished_groups() {
@@ -260,7 +295,9 @@ void Simulation::leave_unfinished_groups() {
     }
   };
   for (Worker& worker : workers_) leave(worker.engine->take_unfinished());
-  for (const std::vector<SimulatedSequence>& moved : migrations_) leave(moved);
+  // Where workers may be lost, nothing is left, and taken ones are kept.
+  if (!may_lose_)
+    for (const std::vector<SimulatedSequence>& moved : migrations_) leave(moved);
   const auto is_complete = [](const Group& group) { return group.unfinished == 0; };
   std::ranges::remove_copy_if(groups_, std::back_inserter(unfinished_), is_complete);
   std::erase_if(groups_, std::not_fn(is_complete));
@@ -270,28 +307,30 @@ void Simulation::leave_unfinished_groups() {
 }
 
 void Simulation::take_groups(Worker& worker) {
-  const int64_t share = (std::ssize(groups_) + rolling_out_ - 1) / rolling_out_;
-  while (worker.protocol.has_migration() || worker.engine->free_slots() > 0) {
-    if (!worker.protocol.has_migration() && worker.taken >= share &&
+  const int64_t share = (std::ssize(pending_) + living() - 1) / living();
+  while (worker.protocol->has_migration() || worker.engine->free_slots() > 0) {
+    if (!worker.protocol->has_migration() && worker.taken >= share &&
         worker.engine->unfinished() >= options_.n)
       return;
-    const std::optional<int64_t> group = worker.protocol.try_take(outbox_);
+    const std::optional<int64_t> group = worker.protocol->try_take(outbox_);
     exchange_messages();
     if (group)
       start_group(worker, *group);
-    else if (!worker.protocol.has_group())
+    else if (!worker.protocol->has_group())
       return;
   }
 }
 
 void Simulation::start_group(Worker& worker, int64_t group) {
   std::vector<SimulatedSequence> sequences;
-  if (group >= std::ssize(groups_)) {
-    const std::string which = worker.protocol.take_migration();
-    sequences = std::exchange(migrations_[static_cast<size_t>(std::stoll(which))], {});
+  if (group >= std::ssize(pending_)) {
+    std::vector<SimulatedSequence>& moved =
+        migrations_[static_cast<size_t>(std::stoll(worker.protocol->take_migration()))];
+    // If this worker is lost, another one gets it too.
+    sequences = may_lose_ ? moved : std::exchange(moved, {});
   } else {
     ++worker.taken;
-    sequences = sequences_of(group);
+    sequences = sequences_of(pending_[static_cast<size_t>(group)]);
   }
   worker.unfinished[group] = std::ssize(sequences);
   for (const SimulatedSequence& it : sequences) worker.source_of[it.group] = group;
@@ -311,6 +350,7 @@ std::vector<SimulatedSequence> Simulation::sequences_of(int64_t index) const {
                            .length = length,
                            .generated = begun,
                            .begun = begun,
+                           .received = begun,
                            .to_prefill = begun + (i == 0 || begun > 0 ? prompt : 0)});
   }
   return sequences;
@@ -318,14 +358,16 @@ std::vector<SimulatedSequence> Simulation::sequences_of(int64_t index) const {
 
 void Simulation::migrate_or_report(Worker& worker) {
   if (!way_.migrates || rolling_out_ == 1) return;
-  if (worker.protocol.should_migrate()) {
+  if (worker.protocol->should_migrate()) {
     std::vector<SimulatedSequence> moved = worker.engine->take_unfinished();
-    for (SimulatedSequence& it : moved)
+    for (SimulatedSequence& it : moved) {
       it.to_prefill = static_cast<double>(options_.prompt_length) + it.generated;
+      it.received = it.generated;
+    }
     report_.migrated += std::ssize(moved);
     worker.unfinished.clear();
     worker.reported_sequences = 0;
-    worker.protocol.move(std::to_string(migrations_.size()), outbox_);
+    worker.protocol->move(std::to_string(migrations_.size()), outbox_);
     migrations_.push_back(std::move(moved));
     exchange_messages();
     return;
@@ -336,7 +378,7 @@ void Simulation::migrate_or_report(Worker& worker) {
     return;
   worker.reported_sequences = sequences;
   worker.steps_since_report = 0;
-  worker.protocol.report(worker.engine->load(), outbox_);
+  worker.protocol->report(worker.engine->load(), outbox_);
   exchange_messages();
 }
 
@@ -344,22 +386,26 @@ void Simulation::migrate_or_report(Worker& worker) {
 void Simulation::exchange_messages() {
   while (!outbox_.empty()) {
     const std::vector<cluster::Event> events = std::exchange(outbox_, {});
-    for (const cluster::Event& event : events)
-      for (const cluster::WorkerCommand& command : coordinator_.on(event, now_)) {
-        Worker& worker = workers_[static_cast<size_t>(command.worker)];
-        const bool could_train = worker.protocol.may_train();
-        worker.protocol.on(command, outbox_);
-        if (!could_train && worker.protocol.may_train()) worker.may_train_since = now_;
-        if (worker.is_idle && !worker.is_awake &&
-            (worker.protocol.has_group() || worker.protocol.step_done()))
-          wake_at(command.worker, now_);
-      }
+    for (const cluster::Event& event : events) deliver(coordinator_->on(event, now_));
+  }
+}
+
+void Simulation::deliver(const std::vector<cluster::WorkerCommand>& commands) {
+  for (const cluster::WorkerCommand& command : commands) {
+    Worker& worker = workers_[static_cast<size_t>(command.worker)];
+    if (worker.is_lost()) continue;
+    const bool could_train = worker.protocol->may_train();
+    worker.protocol->on(command, outbox_);
+    if (!could_train && worker.protocol->may_train()) worker.may_train_since = now_;
+    if (worker.is_idle && !worker.is_awake &&
+        (worker.protocol->has_group() || worker.protocol->step_done()))
+      wake_at(command.worker, now_);
   }
 }
 
 bool Simulation::prefers_gradients() const {
   return way_.early_gradients &&
-         rl::gradients_first({.workers = static_cast<int>(rolling_out_),
+         rl::gradients_first({.workers = static_cast<int>(living()),
                               .rollout_seconds = now_ - rollout_began_,
                               .draft_model_share = draft_model_share_,
                               .trained_share = trained_seconds_ / std::max(1e-9, idle_seconds_),
@@ -386,7 +432,9 @@ void Simulation::account_idle(int64_t index) {
   worker.idle += idle;
   worker.draft_training += trained;
   worker.gradients += computed;
-  report_.trained_tokens += trained / (costs_.draft_training(1) * worker.slowness);
+  const double tokens = trained / (costs_.draft_training(1) * worker.slowness);
+  worker.trained_tokens += tokens;
+  report_.trained_tokens += tokens;
   if (!observer_ || idle <= 0) return;
   double at = worker.idle_since;
   for (const auto& [lane, seconds] :
@@ -406,6 +454,7 @@ double Simulation::compute_gradients(Worker& worker, double seconds) {
     const double all = std::accumulate(packs.begin(), packs.end(), 0.0) * worker.slowness;
     const double part = std::min(until, all - group.gradients * worker.slowness);
     group.gradients += part / worker.slowness;
+    group.gradients_at = &worker - workers_.data();
     used += part;
     return group.gradients * worker.slowness >= all * (1 - 1e-9);
   });
@@ -428,61 +477,6 @@ std::vector<double> Simulation::pack_costs(const Group& group) const {
     if (tokens > 0) seconds.push_back(costs_.training(tokens, squares / tokens));
   }
   return seconds;
-}
-
-double Simulation::logprob_seconds() const {
-  const auto groups = static_cast<double>(std::ssize(groups_));
-  const double prompts = groups * static_cast<double>(options_.prompt_length),
-               mean_length = report_.updated_tokens / (groups * static_cast<double>(options_.n));
-  return options_.logprob_passes / 3 *
-         costs_.training(report_.updated_tokens + prompts, mean_length) /
-         static_cast<double>(std::ssize(trainer_slowness_));
-}
-
-// The worker with the most work ends last. What idle workers have computed of a group's packs, the
-// first ones, is not computed again.
-double Simulation::update_seconds() {
-  std::vector<train::Pack> packs;
-  std::vector<double> costs;
-  for (const Group& group : groups_) {
-    double done = group.gradients;
-    for (const double cost : pack_costs(group)) {
-      const double left = std::max(0.0, cost - done);
-      done = std::max(0.0, done - cost);
-      if (left <= 0) continue;
-      packs.push_back({std::ssize(costs)});
-      costs.push_back(left);
-    }
-  }
-  const int64_t workers = std::ssize(trainer_slowness_);
-  std::vector<double> loads(trainer_slowness_.size(), 0);
-  const std::vector<int> owners = train::assign_packs(packs, costs, static_cast<int>(workers));
-  for (size_t i = 0; i < owners.size(); ++i)
-    loads[static_cast<size_t>(owners[i])] +=
-        costs[i] * trainer_slowness_[static_cast<size_t>(owners[i])];
-  return *std::ranges::max_element(loads) + costs_.optimizer(workers);
-}
-
-void Simulation::train_draft_model() {
-  draft_model_share_ = report_.engines.steps > 0
-                           ? static_cast<double>(report_.engines.draft_model_steps) /
-                                 static_cast<double>(report_.engines.steps)
-                           : 0;
-  idle_seconds_ += report_.idle;
-  trained_seconds_ += report_.draft_training;
-  double seconds = report_.draft_training;
-  if (trains_ && rolling_out_ == 1) {
-    seconds = report_.draft_gap = advance("draft", kGapShare * report_.rollout);
-    report_.trained_tokens = seconds / costs_.draft_training(1);
-  }
-  const double before = chain_length(acceptance_after(draft_tokens_));
-  draft_tokens_ += report_.trained_tokens;
-  const double after = chain_length(acceptance_after(draft_tokens_));
-  if (report_.trained_tokens > 0)
-    trigger_.trained(before, after, seconds);
-  else
-    trigger_.rested(before);
-  draft_tokens_ *= 1 - options_.drift;
 }
 
 }  // namespace tlt::simulate

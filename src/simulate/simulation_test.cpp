@@ -4,44 +4,29 @@
 #include <gmock/gmock.h>
 
 #include "base/check.h"
+#include "tests/support/small_simulation.h"
 
 namespace tlt::simulate {
 namespace {
 
-// Small enough for a test, with a long tail.
-SimulateOptions small() {
-  SimulateOptions options;
-  options.workers = 4;
-  options.train_batch_size = 16;
-  options.n = 8;
-  options.total_training_steps = 2;
-  options.max_response_length = 8192;
-  options.lengths = "lognormal:800,8000";
-  return options;
-}
-
-std::vector<StepReport> run(const SimulateOptions& options, const std::string& way) {
-  Simulation simulation(options, find_way(way));
-  std::vector<StepReport> steps;
-  while (!simulation.is_done()) steps.push_back(simulation.run_step());
-  return steps;
-}
+using tests::run_simulation;
+using tests::small_simulation;
 
 double rollout_seconds(const SimulateOptions& options, const std::string& way) {
   double seconds = 0;
-  for (const StepReport& step : run(options, way)) seconds += step.rollout;
+  for (const StepReport& step : run_simulation(options, way)) seconds += step.rollout;
   return seconds;
 }
 
 double step_seconds(const SimulateOptions& options, const std::string& way) {
   double seconds = 0;
-  for (const StepReport& step : run(options, way)) seconds += step.seconds;
+  for (const StepReport& step : run_simulation(options, way)) seconds += step.seconds;
   return seconds;
 }
 
 TEST(SimulationTest, EveryTokenOnceAndEverySecondAccountedFor) {
   for (const bool is_tight : {false, true}) {
-    SimulateOptions options = small();
+    SimulateOptions options = small_simulation();
     options.straggler_spread = 0.2;
     options.reward_seconds = 0.5;
     // 15.2 GB of weights and 0.8 GB of KV cache: 13,000 tokens.
@@ -49,7 +34,7 @@ TEST(SimulationTest, EveryTokenOnceAndEverySecondAccountedFor) {
     const Workload workload(options);
     for (const Way& way : ways()) {
       int64_t step = 0, preemptions = 0;
-      for (const StepReport& report : run(options, way.name)) {
+      for (const StepReport& report : run_simulation(options, way.name)) {
         double tokens = 0;
         for (int64_t group = 0; group < options.train_batch_size; ++group)
           for (int64_t i = 0; i < options.n; ++i)
@@ -74,7 +59,7 @@ TEST(SimulationTest, EveryTokenOnceAndEverySecondAccountedFor) {
 }
 
 TEST(SimulationTest, TimelineCoversEachWorkerOnce) {
-  const SimulateOptions options = small();
+  const SimulateOptions options = small_simulation();
   std::map<int64_t, double> end;
   Simulation simulation(options, find_way("tlt-early"),
                         [&](int64_t worker, const char* lane, double from, double to) {
@@ -90,12 +75,12 @@ TEST(SimulationTest, TimelineCoversEachWorkerOnce) {
 
 // One sequence, no prompt to speak of: the sum of its passes.
 TEST(SimulationTest, OneSequenceTakesItsForwardPasses) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.workers = options.train_batch_size = options.n = options.prompt_length = 1;
   options.total_training_steps = 1;
   options.max_response_length = 100;
   options.lengths = "pareto:1000,1000";
-  const StepReport report = run(options, "plain").at(0);
+  const StepReport report = run_simulation(options, "plain").at(0);
   const CostModel costs({.device = find_device("H100"), .model = find_model("Qwen2.5-7B")});
   // The prompt takes a pass of its own; then 100 passes after 1 … 100 tokens.
   double seconds = costs.prefill(1) + costs.forward(1, 1, 0);
@@ -107,11 +92,12 @@ TEST(SimulationTest, OneSequenceTakesItsForwardPasses) {
 
 // Tokens of chains of one draft token at acceptance a: 1 + a for each pass.
 TEST(SimulationTest, StaticSpeedupOfOneSequenceIsTheClosedForm) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.workers = options.train_batch_size = options.n = 1;
   options.total_training_steps = 1;
   options.lengths = "pareto:8000,8000";
-  const StepReport plain = run(options, "plain").at(0), fast = run(options, "static").at(0);
+  const StepReport plain = run_simulation(options, "plain").at(0),
+                   fast = run_simulation(options, "static").at(0);
   const CostModel costs({.device = find_device("H100"), .model = find_model("Qwen2.5-7B")});
   DraftTrees trees;
   const drafter::Strategy strategy{8, 4, 48};
@@ -126,29 +112,30 @@ TEST(SimulationTest, StaticSpeedupOfOneSequenceIsTheClosedForm) {
 // M/D/1-like: deterministic service. With one slot per worker and lengths of equal size, groups of
 // one are served one after the other.
 TEST(SimulationTest, QueueOfEqualRequestsIsServedInRounds) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.n = options.max_num_seqs = 1;
   options.workers = 3;
   options.train_batch_size = 7;
   options.total_training_steps = 1;
   options.lengths = "pareto:500,500";
-  const StepReport report = run(options, "plain").at(0);
+  const StepReport report = run_simulation(options, "plain").at(0);
   EXPECT_NEAR(report.decoding / 7 * 3, report.rollout, 1e-6);  // 7 requests, 3 rounds
   EXPECT_NEAR(report.idle / 2 * 3, report.rollout, 1e-6);      // two workers miss the last one
 }
 
 TEST(SimulationTest, SpeedupsFollowAmdahl) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.lengths = "lognormal:800,8000";
-  const StepReport plain = run(options, "plain").at(0), fast = run(options, "static").at(0);
+  const StepReport plain = run_simulation(options, "plain").at(0),
+                   fast = run_simulation(options, "static").at(0);
   const double share = plain.rollout / plain.seconds, rollout = plain.rollout / fast.rollout;
   EXPECT_NEAR(plain.seconds / fast.seconds, 1 / (1 - share + share / rollout), 0.01);
 }
 
 TEST(SimulationTest, SameSeedSameResult) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   for (const char* way : {"tlt-published", "tlt-early"}) {
-    const auto one = run(options, way), other = run(options, way);
+    const auto one = run_simulation(options, way), other = run_simulation(options, way);
     for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i].seconds, other[i].seconds) << way;
   }
   const double before = rollout_seconds(options, "plain");
@@ -157,22 +144,22 @@ TEST(SimulationTest, SameSeedSameResult) {
 }
 
 TEST(SimulationTest, MoreOfAResourceIsNeverSlower) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   const double base = step_seconds(options, "plain");
   options.device = "H200";  // more bandwidth
   EXPECT_LT(step_seconds(options, "plain"), base);
-  options = small();
+  options = small_simulation();
   options.workers = 8;
   EXPECT_LT(step_seconds(options, "plain"), base);
-  options = small();
+  options = small_simulation();
   options.costs.train_efficiency = 0.8;
   EXPECT_LT(step_seconds(options, "plain"), base);
-  options = small();
+  options = small_simulation();
   options.max_response_length = 4096;
   EXPECT_LT(step_seconds(options, "plain"), base);
   double slower = 0;
   for (const double acceptance : {0.9, 0.8, 0.6, 0.3}) {
-    options = small();
+    options = small_simulation();
     options.draft_acceptance = acceptance;
     const double seconds = rollout_seconds(options, "static");
     EXPECT_GT(seconds, slower) << acceptance;
@@ -182,7 +169,7 @@ TEST(SimulationTest, MoreOfAResourceIsNeverSlower) {
 
 // In the limit of infinitely fast reading, a token row costs its arithmetic: speculation loses.
 TEST(SimulationTest, SpeculationDoesNotPayAboveTheRidge) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.workers = 1;
   options.train_batch_size = 8;
   options.lengths = "pareto:1000,1000";  // no tail
@@ -199,19 +186,19 @@ TEST(SimulationTest, SpeculationDoesNotPayAboveTheRidge) {
 }
 
 TEST(SimulationTest, FullSystemIsFasterWhereThereIsATail) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.total_training_steps = 8;
   const double plain = rollout_seconds(options, "plain"), full = rollout_seconds(options, "tlt");
   EXPECT_LT(full, plain / 1.3);
   options.draft_acceptance = 0.92;  // more training hardly helps: gradients are worth more
   EXPECT_LT(step_seconds(options, "tlt-early"), 0.97 * step_seconds(options, "tlt"));
   int64_t migrated = 0;
-  for (const StepReport& step : run(options, "tlt")) migrated += step.migrated;
+  for (const StepReport& step : run_simulation(options, "tlt")) migrated += step.migrated;
   EXPECT_GT(migrated, 0);
 }
 
 TEST(SimulationTest, StrideHardlyChangesTheResult) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.workers = 2;
   options.train_batch_size = 4;
   options.total_training_steps = 8;  // in fewer, the tuner's first choices decide
@@ -220,32 +207,34 @@ TEST(SimulationTest, StrideHardlyChangesTheResult) {
     const double exact = rollout_seconds(options, way);
     options.stride = 8;
     EXPECT_NEAR(rollout_seconds(options, way) / exact, 1, 0.04) << way;
+    options.stride = 64;
+    EXPECT_NEAR(rollout_seconds(options, way) / exact, 1, 0.06) << way;
   }
 }
 
 TEST(SimulationTest, IdleWorkersTrainADraftModelFromRandomWeights) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.total_training_steps = 12;
   options.draft_acceptance = 0;
-  const auto steps = run(options, "tlt");
+  const auto steps = run_simulation(options, "tlt");
   EXPECT_EQ(steps.front().draft_acceptance, 0);
   EXPECT_GT(steps.back().draft_acceptance, 0.5);
   options.drift = 1;  // each update undoes it
-  EXPECT_EQ(run(options, "tlt").back().draft_acceptance, 0);
+  EXPECT_EQ(run_simulation(options, "tlt").back().draft_acceptance, 0);
 }
 
 TEST(SimulationTest, ASingleWorkerTrainsAfterItsRollouts) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.workers = 1;
   options.draft_acceptance = 0;
-  const auto steps = run(options, "tlt");
+  const auto steps = run_simulation(options, "tlt");
   EXPECT_NEAR(steps[0].draft_gap, 0.05 * steps[0].rollout, 1e-9);
   EXPECT_GT(steps[1].draft_acceptance, 0);
 }
 
 // Responses of equal length, one at a time.
 SimulateOptions one_after_another() {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.n = options.max_num_seqs = options.workers = 1;
   options.train_batch_size = 4;
   options.total_training_steps = 3;
@@ -256,7 +245,8 @@ SimulateOptions one_after_another() {
 TEST(SimulationTest, PartialRolloutsEndWithEnoughGroups) {
   SimulateOptions options = one_after_another();
   options.over_sampling = 1.5;
-  const auto whole = run(options, "plain"), partial = run(options, "plain+partial");
+  const auto whole = run_simulation(options, "plain"),
+             partial = run_simulation(options, "plain+partial");
   for (size_t i = 0; i < partial.size(); ++i) {
     EXPECT_EQ(partial[i].responses, 4);
     EXPECT_EQ(partial[i].updated_tokens, 2000);
@@ -265,10 +255,11 @@ TEST(SimulationTest, PartialRolloutsEndWithEnoughGroups) {
 }
 
 TEST(SimulationTest, PartialRolloutsWithoutOverSamplingAreWhole) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.over_sampling = 1;
   for (const std::string way : {"plain", "tlt-early"}) {
-    const auto whole = run(options, way), partial = run(options, way + "+partial");
+    const auto whole = run_simulation(options, way),
+               partial = run_simulation(options, way + "+partial");
     for (size_t i = 0; i < partial.size(); ++i) {
       EXPECT_EQ(partial[i].updated_tokens, whole[i].tokens) << way;
       EXPECT_NEAR(partial[i].seconds / whole[i].seconds, 1, 0.01) << way;  // other strides
@@ -277,11 +268,11 @@ TEST(SimulationTest, PartialRolloutsWithoutOverSamplingAreWhole) {
 }
 
 TEST(SimulationTest, PartialRolloutsLoseNoToken) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.total_training_steps = 12;
   for (const char* way : {"plain+partial", "tlt-early+partial"}) {
     double rolled_out = 0, updated = 0;
-    for (const StepReport& step : run(options, way)) {
+    for (const StepReport& step : run_simulation(options, way)) {
       EXPECT_NEAR(step.engines.tokens / step.tokens, 1, 1e-6) << way;
       EXPECT_NEAR((step.decoding + step.idle) / (4 * step.rollout), 1, 1e-6) << way;
       EXPECT_GE(step.updated_tokens, 0) << way;
@@ -298,14 +289,14 @@ TEST(SimulationTest, PartialRolloutsLoseNoToken) {
 // r + (N - 1) max(r, u) + u, and N times the weights. Only the first of several updates that follow
 // each other without a gap waits for scores.
 TEST(SimulationTest, OneStepOffHidesTheShorterOfRolloutsAndTraining) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.total_training_steps = 5;
   options.lengths = "pareto:1000,1000";
   options.reward_seconds = 2;
   for (const double train_efficiency : {0.9, 0.01}) {
     options.costs.train_efficiency = train_efficiency;
     options.workers = 2;
-    const StepReport half = run(options, "plain").at(0);
+    const StepReport half = run_simulation(options, "plain").at(0);
     options.workers = 4;
     const double rollout = half.rollout, training = half.seconds - half.rollout - half.sync;
     EXPECT_EQ(rollout > training, train_efficiency > 0.5);
@@ -318,20 +309,20 @@ TEST(SimulationTest, OneStepOffHidesTheShorterOfRolloutsAndTraining) {
 }
 
 TEST(SimulationTest, RewardsQueue) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.workers = options.train_batch_size = 1;
   options.lengths = "pareto:500,500";
   options.reward_seconds = 3;
-  EXPECT_NEAR(run(options, "plain").at(0).reward, 3, 1e-9);
+  EXPECT_NEAR(run_simulation(options, "plain").at(0).reward, 3, 1e-9);
   options.reward_concurrency = 2;  // 8 responses at the same time, two by two
-  EXPECT_NEAR(run(options, "plain").at(1).reward, 12, 0.02);
+  EXPECT_NEAR(run_simulation(options, "plain").at(1).reward, 12, 0.02);
 }
 
 TEST(SimulationTest, ContradictionsAreInputErrors) {
-  SimulateOptions options = small();
+  SimulateOptions options = small_simulation();
   options.max_num_batched_tokens = 100;
   EXPECT_THROW(Simulation(options, find_way("plain")), InputError);
-  options = small();
+  options = small_simulation();
   options.device = "RTX3090";
   options.model = "Llama-70B";
   EXPECT_THROW(Simulation(options, find_way("plain")), InputError);
@@ -339,7 +330,7 @@ TEST(SimulationTest, ContradictionsAreInputErrors) {
   EXPECT_THROW(find_way("tlt+partly"), InputError);
   EXPECT_THROW(find_way("tlt+"), InputError);
   EXPECT_THROW(find_way("tlt-early+one-step-off"), InputError);
-  options = small();
+  options = small_simulation();
   options.rollout_workers = 4;
   EXPECT_THROW(Simulation(options, find_way("tlt+one-step-off")), InputError);
   options.workers = 1;

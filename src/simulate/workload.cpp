@@ -17,20 +17,31 @@ namespace {
 
 constexpr double kScoreOfP99 = 2.3263478740408408;
 constexpr int kQuantiles = 10000;
+constexpr double kBytesPerToken = 4;     // of English text, as OpenAI's help centre has it
 constexpr uint32_t kOfGroup = 1u << 31;  // in place of a sample
 
 // The share of a normal distribution above the score.
 double share_above(double score) { return 0.5 * std::erfc(score / std::numbers::sqrt2); }
 
+// Tokens of a response; 0: the row is damaged. A row of verl has its text only.
+double response_tokens(const nlohmann::json& row) {
+  if (!row.is_object()) return 0;
+  const auto tokens = row.find("response_tokens"), output = row.find("output");
+  if (tokens != row.end() && tokens->is_number_integer()) return tokens->get<double>();
+  if (tokens != row.end() || output == row.end() || !output->is_string()) return 0;
+  return std::ceil(static_cast<double>(output->get_ref<const std::string&>().size()) /
+                   kBytesPerToken);
+}
+
 std::vector<double> read_rollouts(const std::string& path) {
   std::vector<double> lengths;
   JsonLinesReader reader(path);
   for (nlohmann::json row; reader.try_next(row);) {
-    const bool is_good = row.is_object() && row.contains("response_tokens") &&
-                         row["response_tokens"].is_number_integer() && row["response_tokens"] > 0;
-    TLT_CHECK_INPUT(is_good, reader.place(),
-                    ": no response_tokens above 0; give a file of a run's folder rollouts/");
-    lengths.push_back(row["response_tokens"].get<double>());
+    const double tokens = response_tokens(row);
+    TLT_CHECK_INPUT(tokens > 0, reader.place(),
+                    ": neither response_tokens above 0 nor verl's output; give a file of a run's "
+                    "folder rollouts/, or of verl's trainer.rollout_data_dir");
+    lengths.push_back(tokens);
   }
   TLT_CHECK_INPUT(!lengths.empty(), path,
                   ": no responses; give a file of a run's folder rollouts/");

@@ -67,6 +67,13 @@ TEST(WorkloadTest, RolloutsOfARunAndTraces) {
   auto lengths = draw(with_lengths("rollouts:" + (folder / "1.jsonl")));
   EXPECT_NEAR(std::ranges::count(lengths, 10) / 20000.0, 0.5, 0.02);
   EXPECT_NEAR(std::ranges::count(lengths, 30) / 20000.0, 0.5, 0.02);
+  // A dump of verl has no numbers of tokens.
+  write_file_atomic(folder / "verl.jsonl", R"({"output": "eight by", "score": 1}
+{"output": "twelve bytes", "score": 0}
+)");
+  lengths = draw(with_lengths("rollouts:" + (folder / "verl.jsonl")));
+  EXPECT_NEAR(std::ranges::count(lengths, 2) / 20000.0, 0.5, 0.02);
+  EXPECT_NEAR(std::ranges::count(lengths, 3) / 20000.0, 0.5, 0.02);
   write_file_atomic(folder / "a-dataset.json", R"({"0": {"output_tokens": "{7: 1, 9: 3}"}})");
   lengths = draw(with_lengths("servegen:" + (folder / "a-dataset.json")));
   EXPECT_NEAR(std::ranges::count(lengths, 9) / 20000.0, 0.75, 0.02);
@@ -74,10 +81,14 @@ TEST(WorkloadTest, RolloutsOfARunAndTraces) {
 
 TEST(WorkloadTest, DamagedInputsAreNamed) {
   const TestFolder folder;
-  write_file_atomic(folder / "1.jsonl", "{\"response_tokens\": 10}\n{\"output\": \"x\"}\n");
+  write_file_atomic(folder / "1.jsonl", "{\"response_tokens\": 10}\n{\"output\": \"\"}\n");
+  write_file_atomic(folder / "2.jsonl", "{\"response_tokens\": 10}\n{\"response_tokens\": -3}\n");
+  write_file_atomic(folder / "3.jsonl", "{\"response_tokens\": 10}\n{\"response_tok");
   write_file_atomic(folder / "a-dataset.json", R"({"0": {"output_tokens": "{7: 1, 9"}})");
   for (const auto& [lengths, part] : std::vector<std::pair<std::string, std::string>>{
-           {"rollouts:" + (folder / "1.jsonl"), "1.jsonl:2: no response_tokens above 0"},
+           {"rollouts:" + (folder / "1.jsonl"), "1.jsonl:2: neither response_tokens above 0"},
+           {"rollouts:" + (folder / "2.jsonl"), "2.jsonl:2: neither response_tokens above 0"},
+           {"rollouts:" + (folder / "3.jsonl"), "3.jsonl:2"},
            {"servegen:" + (folder / "a-dataset.json"), "not a histogram"},
            {"normal:3,4", "give lognormal:MEDIAN,P99"},
            {"lognormal:2000", "as 2000,20000"},

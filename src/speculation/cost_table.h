@@ -10,8 +10,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "speculation/tuning_policy.h"
@@ -36,8 +38,8 @@ struct DraftCost {
 
 // Piecewise linear between points; constant before the first, extrapolated after the last.
 struct Curve {
-  std::map<double, double> points;
-  double at(double x) const;  // REQUIRES: not empty
+  std::vector<std::pair<double, double>> points;  // by rising x
+  double at(double x) const;                      // REQUIRES: not empty
 };
 
 class CostTable {
@@ -49,6 +51,10 @@ class CostTable {
   // sizes, linear between their passes of equally many rows.
   double target_seconds(double rows, double batch, double context = 0) const;
 
+  // The same for many numbers of rows of one batch and context.
+  class Passes;
+  Passes passes(double batch, double context) const;
+
   // The ridge: the number of token rows whose arithmetic takes as long as reading the weights. A
   // pass of one row is taken for the reading, a row's share of the largest pass for its arithmetic.
   double ridge() const;
@@ -58,12 +64,35 @@ class CostTable {
   Curve draft_curve(const Arm& arm) const;
 
  private:
-  using ByBatch = std::map<double, Curve>;  // curves by rows
-  static double seconds(const ByBatch& costs, double rows, double batch);
+  using ByBatch = std::vector<std::pair<double, Curve>>;  // curves by rows, by rising batch
+  struct Measured {
+    ByBatch shortest = {};  // after the shortest context
+    // Seconds that a context adds, by rising context; none after the shortest.
+    std::vector<std::pair<double, ByBatch>> added = {};
+    std::vector<DraftCost> drafts = {};
+  };
+  // The curves of the batches around a batch size.
+  struct Around {
+    const Curve* left = nullptr;  // null: `right` alone
+    const Curve* right = nullptr;
+    double share = 0, right_batch = 0;
+    double seconds(double rows) const;
+  };
+  static Around around(const ByBatch& costs, double batch);
 
-  ByBatch shortest_;                 // after the shortest context
-  std::map<double, ByBatch> added_;  // seconds that a context adds; empty after the shortest
-  std::vector<DraftCost> drafts_;
+  std::shared_ptr<const Measured> measured_;  // by all copies: every tuner has one
+};
+
+// Borrows  the table.
+class CostTable::Passes {
+ public:
+  double seconds(double rows) const;
+
+ private:
+  friend class CostTable;
+  Around shortest_;
+  std::optional<Around> before_, after_;  // what the contexts around this one add
+  double share_ = 0;                      // of the way from `before_`
 };
 
 }  // namespace tlt::speculation

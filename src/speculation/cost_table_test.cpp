@@ -10,10 +10,10 @@ namespace {
 
 TEST(CurveTest, IsLinearBetweenAndBeyondItsPoints) {
   Curve curve;
-  curve.points[2] = 10;
+  curve.points.push_back({2, 10});
   EXPECT_EQ(curve.at(0), 10);
   EXPECT_EQ(curve.at(9), 10);
-  curve.points[4] = 14;
+  curve.points.push_back({4, 14});
   EXPECT_EQ(curve.at(1), 10);
   EXPECT_EQ(curve.at(2), 10);
   EXPECT_EQ(curve.at(3), 12);

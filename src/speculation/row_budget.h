@@ -12,8 +12,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "drafter/calibration.h"
@@ -31,8 +31,8 @@ struct RowRequest {
   int64_t max_rows = 0;          // roots included
 };
 
-// Scratch memory of split_rows(), kept by the caller from step to step: (-probability, tree).
-using RowScratch = std::vector<std::pair<float, size_t>>;
+// Scratch memory of split_rows(), kept by the caller from step to step: probability and tree.
+using RowScratch = std::vector<uint64_t>;
 
 // Fills keep[i] with the number of nodes that tree i should keep. REQUIRES: max_rows is at least
 // `sequences`, and that at least the number of trees.

@@ -69,6 +69,18 @@ ThroughputModel::ThroughputModel(const std::vector<Arm>& arms, const CostTable& 
   drafters_.resize(kinds.size());  // "off" has one that learns nothing
   accepted_.resize(kinds.size());
   for (DrafterState& drafter : drafters_) drafter.wait = kFirstWait;
+  depths_.resize(kinds.size());
+  told_.resize(arms_.size());
+  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+    const drafter::Strategy& own = arms_[arm].strategy;
+    if (arm != off_) depths_[drafter_[arm]] = std::max(depths_[drafter_[arm]], depth_of(own));
+    for (size_t i = 0; i < arms_.size(); ++i) {
+      const drafter::Strategy& other = arms_[i].strategy;
+      const bool contains = other.depth <= own.depth && other.width <= own.width &&
+                            other.verify <= own.verify && other.width > 1;
+      if (i == arm || (contains && drafter_[i] == drafter_[arm])) told_[arm].push_back(i);
+    }
+  }
 }
 
 bool ThroughputModel::may_choose(size_t arm, int64_t batch) const {
@@ -78,7 +90,7 @@ bool ThroughputModel::may_choose(size_t arm, int64_t batch) const {
 // Accepted first choices by depth: the mean over these positions. A rate that is hardly known is
 // taken from the neighbouring positions and the depth before.
 ThroughputModel::ByDepth ThroughputModel::first_choices(const DrafterState& drafter,
-                                                        const Positions& positions) {
+                                                        const Positions& positions, size_t depths) {
   const auto sequences = static_cast<double>(std::reduce(positions.begin(), positions.end()));
   ByDepth sums = {};
   for (size_t position = 0; position < kPositions; ++position) {
@@ -86,7 +98,7 @@ ThroughputModel::ByDepth ThroughputModel::first_choices(const DrafterState& draf
     const size_t from = position > 0 ? position - 1 : 0, to = std::min(position + 2, kPositions);
     double rate = kPriorAcceptance, sum = 0;
     double reached = static_cast<double>(positions[position]) / sequences;
-    for (size_t depth = 0; depth < kDepths; ++depth) {
+    for (size_t depth = 0; depth < depths; ++depth) {
       drafter::Estimate estimate{rate, kPrior};
       for (size_t at = from; at < to; ++at) {
         const auto [mean, weight] = drafter.rates[at][depth];
@@ -121,20 +133,23 @@ double ThroughputModel::draft_seconds(size_t arm, int64_t sequences) const {
 
 // At speed 1.
 double ThroughputModel::seconds(size_t arm, const Load& load) const {
-  const auto batch = static_cast<double>(load.batch);
+  return seconds(arm, load.batch, costs_.passes(static_cast<double>(load.batch), load.context));
+}
+
+double ThroughputModel::seconds(size_t arm, int64_t batch, const CostTable::Passes& passes) const {
   drafter::Estimate nodes{static_cast<double>(arms_[arm].strategy.verify - 1), 1};
   nodes.add(states_[arm].nodes.mean, states_[arm].nodes.weight);
-  return costs_.target_seconds(batch * (1 + nodes.mean), batch, load.context) +
-         draft_seconds(arm, load.batch);
+  return passes.seconds(static_cast<double>(batch) * (1 + nodes.mean)) + draft_seconds(arm, batch);
 }
 
 // Returns the largest of rates_ among the arms that may be chosen.
 double ThroughputModel::predict(const Load& load) {
   for (size_t i = 0; i < drafters_.size(); ++i)
-    accepted_[i] = first_choices(drafters_[i], load.positions);
+    if (depths_[i] > 0) accepted_[i] = first_choices(drafters_[i], load.positions, depths_[i]);
+  const CostTable::Passes passes = costs_.passes(static_cast<double>(load.batch), load.context);
   double best = 0;
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
-    rates_[arm] = tokens(arm) / seconds(arm, load);
+    rates_[arm] = tokens(arm) / seconds(arm, load.batch, passes);
     if (may_choose(arm, load.batch)) best = std::max(best, rates_[arm]);
   }
   return best;
@@ -212,12 +227,9 @@ void ThroughputModel::learn_tree(size_t played, const drafter::VerifiedTree& tre
   const size_t position = position_bucket(tree.position);
   Positions here = {};
   here[position] = 1;
-  const ByDepth usual = first_choices(drafter_of(played), here);
-  for (size_t arm = 0; arm < arms_.size(); ++arm) {
+  const ByDepth usual = first_choices(drafter_of(played), here, depth_of(own));
+  for (const size_t arm : told_[played]) {
     const drafter::Strategy& other = arms_[arm].strategy;
-    const bool contains = other.depth <= own.depth && other.width <= own.width &&
-                          other.verify <= own.verify && other.width > 1;
-    if (arm != played && (!contains || drafter_[arm] != drafter_[played])) continue;
     const auto [nodes, accepted] = parts_.part(other);
     const double expected = usual[depth_of(other)];
     states_[arm].gain.add(static_cast<double>(accepted) / expected, expected);
@@ -269,9 +281,10 @@ void ThroughputModel::forget(double factor, double limit) {
   const auto reduce = [&](drafter::Estimate& learned) {
     learned.weight = std::min(factor * learned.weight, limit);
   };
-  for (DrafterState& drafter : drafters_) {
-    for (Rates& rates : drafter.rates) std::ranges::for_each(rates, reduce);
-    reduce(drafter.extra_seconds);
+  for (size_t i = 0; i < drafters_.size(); ++i) {
+    if (depths_[i] == 0) continue;  // of "off", which learns nothing
+    for (Rates& rates : drafters_[i].rates) std::ranges::for_each(rates, reduce);
+    reduce(drafters_[i].extra_seconds);
   }
   for (ArmState& arm : states_) reduce(arm.gain), reduce(arm.nodes);
 }

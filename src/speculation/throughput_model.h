@@ -89,11 +89,14 @@ class ThroughputModel : public TuningPolicy {
   DrafterState& drafter_of(size_t arm) { return drafters_[drafter_[arm]]; }
   const DrafterState& drafter_of(size_t arm) const { return drafters_[drafter_[arm]]; }
   bool may_choose(size_t arm, int64_t batch) const;
-  static ByDepth first_choices(const DrafterState& drafter, const Positions& positions);
+  // Up to `depths`.
+  static ByDepth first_choices(const DrafterState& drafter, const Positions& positions,
+                               size_t depths);
   double evidence(size_t arm) const;
   double target_seconds(const StepOutcome& outcome) const;
   double draft_seconds(size_t arm, int64_t sequences) const;
   double seconds(size_t arm, const Load& load) const;
+  double seconds(size_t arm, int64_t batch, const CostTable::Passes& passes) const;
   double predict(const Load& load);
   double tokens(size_t arm) const;
   void settle(int64_t batch);
@@ -107,7 +110,11 @@ class ThroughputModel : public TuningPolicy {
   const CostTable costs_;
   const int64_t max_rows_;
   size_t off_ = 0;
-  std::vector<size_t> drafter_;       // [arm]
+  std::vector<size_t> drafter_;  // [arm]
+  std::vector<size_t> depths_;   // [drafter] of its deepest arm
+  // [arm] Arms that a verified tree of this one tells of: itself, and the trees that its trees
+  // contain.
+  std::vector<std::vector<size_t>> told_;
   std::vector<Curve> draft_seconds_;  // [arm] by sequences
 
   std::vector<DrafterState> drafters_;

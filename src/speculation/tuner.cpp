@@ -29,7 +29,7 @@ std::vector<Arm> make_arms(const SpeculationOptions& options,
 }  // namespace
 
 Tuner::Tuner(const SpeculationOptions& options, const Setup& setup)
-    : options_(options), arms_(make_arms(options, setup.kinds)), totals_(arms_.size()) {
+    : options_(options), arms_(make_arms(options, setup.kinds)) {
   if (options.eagle.tune_algorithm == "ADAPTIVE")
     policy_ = std::make_unique<ThroughputModel>(arms_, setup.costs, setup.max_rows);
   else
@@ -48,23 +48,26 @@ const Arm& Tuner::choose(const Load& load) {
   return arm;
 }
 
-Tuner::Totals& Tuner::totals_of(size_t arm, const StepOutcome& outcome) {
+Tuner::Cell Tuner::cell_of(size_t arm, const StepOutcome& outcome) {
   const auto cell = [](double octaves, size_t cells) {
     return static_cast<size_t>(std::clamp(octaves, 0.0, static_cast<double>(cells - 1)));
   };
   const double batch = 2 * std::log2(static_cast<double>(outcome.batch)) + 0.5;
   const double context = std::log2(std::max(outcome.context, 1.0) / 64);
-  return totals_[arm][cell(batch, kBatchCells)][cell(context, kContextCells)];
+  return {arm, cell(batch, kBatchCells), cell(context, kContextCells)};
 }
 
 void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
-  const auto index = static_cast<size_t>(std::ranges::find(arms_, arm) - arms_.begin());
+  // The cheaper comparison first.
+  const auto found = std::ranges::find_if(
+      arms_, [&](const Arm& it) { return it.strategy == arm.strategy && it.kind == arm.kind; });
+  const auto index = static_cast<size_t>(found - arms_.begin());
   TLT_CHECK(index < arms_.size(), "an arm that is not the tuner's: ", arm.kind);
   TLT_CHECK(outcome.batch > 0 && outcome.seconds > 0, "a step of ", outcome.batch,
             " sequences that took ", outcome.seconds, " seconds");
   policy_->record(index, outcome);
   if (outcome.has_prompt_rows) return;
-  Totals& totals = totals_of(index, outcome);
+  Totals& totals = totals_[cell_of(index, outcome)];
   ++totals.plays;
   totals.sequences += outcome.batch;
   totals.tokens += outcome.tokens;
@@ -87,13 +90,12 @@ TunerReport Tuner::report() const {
   int64_t speculative = 0;
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     Totals sum;
-    for (const auto& cell : totals_[arm])
-      for (const Totals& totals : cell) {
-        sum.plays += totals.plays;
-        sum.sequences += totals.sequences;
-        sum.tokens += totals.tokens;
-        sum.seconds += totals.seconds;
-      }
+    for (auto it = totals_.lower_bound({arm}); it != totals_.end() && it->first[0] == arm; ++it) {
+      sum.plays += it->second.plays;
+      sum.sequences += it->second.sequences;
+      sum.tokens += it->second.tokens;
+      sum.seconds += it->second.seconds;
+    }
     report.steps += sum.plays;
     if (!arms_[arm].is_off()) speculative += sum.plays;
     ArmReport line{.arm = arms_[arm], .plays = sum.plays};
@@ -114,8 +116,10 @@ double Tuner::regret() const {
   for (size_t cell = 0; cell < kBatchCells; ++cell)
     for (size_t band = 0; band < kContextCells; ++band) {
       double tokens = 0, best = 0, spent = 0;
-      for (const ArmTotals& arm : totals_) {
-        const Totals& totals = arm[cell][band];
+      for (size_t arm = 0; arm < arms_.size(); ++arm) {
+        const auto found = totals_.find({arm, cell, band});
+        if (found == totals_.end()) continue;
+        const Totals& totals = found->second;
         const auto arm_tokens = static_cast<double>(totals.tokens);
         tokens += arm_tokens;
         spent += totals.seconds;
@@ -152,11 +156,9 @@ std::string Tuner::identity() const {
 
 std::string Tuner::save() const {
   nlohmann::json totals = nlohmann::json::array();
-  for (size_t arm = 0; arm < arms_.size(); ++arm)
-    for (size_t cell = 0; cell < kBatchCells; ++cell)
-      for (size_t band = 0; band < kContextCells; ++band)
-        if (const Totals& sum = totals_[arm][cell][band]; sum.plays > 0)
-          totals.push_back({arm, cell, band, sum.plays, sum.sequences, sum.tokens, sum.seconds});
+  for (const auto& [cell, sum] : totals_)
+    totals.push_back(
+        {cell[0], cell[1], cell[2], sum.plays, sum.sequences, sum.tokens, sum.seconds});
   const nlohmann::json json = {{"identity", identity()},
                                {"choices", choices_},
                                {"policy", policy_->save()},
@@ -168,11 +170,14 @@ bool Tuner::try_restore(const std::string& text, const std::string& place) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     if (json.at("identity").get<std::string>() != identity()) return false;
-    std::vector<ArmTotals> totals(arms_.size());
-    for (const nlohmann::json& row : json.at("totals"))
-      totals.at(row.at(0).get<size_t>()).at(row.at(1).get<size_t>()).at(row.at(2).get<size_t>()) = {
-          row.at(3).get<int64_t>(), row.at(4).get<int64_t>(), row.at(5).get<int64_t>(),
-          row.at(6).get<double>()};
+    std::map<Cell, Totals> totals;
+    for (const nlohmann::json& row : json.at("totals")) {
+      const Cell cell = {row.at(0).get<size_t>(), row.at(1).get<size_t>(), row.at(2).get<size_t>()};
+      TLT_CHECK_INPUT(cell[0] < arms_.size() && cell[1] < kBatchCells && cell[2] < kContextCells,
+                      "totals of arm ", cell[0], ", cell ", cell[1], ", ", cell[2]);
+      totals[cell] = {row.at(3).get<int64_t>(), row.at(4).get<int64_t>(), row.at(5).get<int64_t>(),
+                      row.at(6).get<double>()};
+    }
     const auto choices = json.at("choices").get<uint64_t>();
     policy_->restore(json.at("policy"));
     choices_ = choices;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -94,11 +95,11 @@ class Tuner {
     int64_t tokens = 0;
     double seconds = 0;
   };
-  // By similar batch sizes and context lengths: one cell an octave, two for batch sizes.
+  // Arm, and similar batch sizes and context lengths: one cell an octave, two for batch sizes.
   static constexpr size_t kBatchCells = 21, kContextCells = 8;
-  using ArmTotals = std::array<std::array<Totals, kContextCells>, kBatchCells>;
+  using Cell = std::array<size_t, 3>;
 
-  Totals& totals_of(size_t arm, const StepOutcome& outcome);
+  static Cell cell_of(size_t arm, const StepOutcome& outcome);
   std::string identity() const;  // format, options and arms that a saved state belongs to
   double regret() const;
 
@@ -107,7 +108,7 @@ class Tuner {
   std::unique_ptr<TuningPolicy> policy_;
   uint64_t choices_ = 0;
   bool is_exploration_ = false;
-  std::vector<ArmTotals> totals_;  // [arm]
+  std::map<Cell, Totals> totals_;  // of cells with plays
 };
 
 }  // namespace tlt::speculation

@@ -137,23 +137,29 @@ void SamplingApi::run(Future& future, const SampleRequest& request) {
   std::optional<Reply> failure = reply_or_failure([&]() -> std::optional<Reply> {
     show(request.sampler);
     std::vector<float> prompt_logprobs;
-    if (request.wants_prompt_logprobs)
-      parts_.runner.run_while_idle([&] { prompt_logprobs = score_prompt(request); });
     std::shared_ptr<serve::ResponseChannel> channel;
-    while (!channel) {
-      try {
-        channel = parts_.runner.loop().submit({.groups = {request.group}});
-      } catch (const serve::ApiError& error) {
-        if (error.status != 429 || parts_.runner.is_stopping()) throw;
-        std::this_thread::sleep_for(kFullInterval);
-      }
-    }
+    wait_for_room([&] {
+      if (request.wants_prompt_logprobs) prompt_logprobs = score_prompt(request);
+    });
+    wait_for_room([&] { channel = parts_.runner.loop().submit({.groups = {request.group}}); });
     future.set(std::make_unique<SampleCollector>(std::move(channel), request.group.samples,
                                                  std::move(prompt_logprobs),
                                                  request.topk_sample_logprobs));
     return std::nullopt;
   });
   if (failure) future.set(std::move(*failure));
+}
+
+// Calls again while the server has no room.
+void SamplingApi::wait_for_room(const std::function<void()>& call) const {
+  while (true) {
+    try {
+      return call();
+    } catch (const serve::ApiError& error) {
+      if (error.status != 429 || parts_.runner.is_stopping()) throw;
+      std::this_thread::sleep_for(kFullInterval);
+    }
+  }
 }
 
 // Makes the policy's weights those of a sampler; without waiting for the engine if they are.
@@ -178,17 +184,14 @@ void SamplingApi::show(const std::string& id) {
 }
 
 // NaN for the first token and those before the last n.
-std::vector<float> SamplingApi::score_prompt(const SampleRequest& request) {
+std::vector<float> SamplingApi::score_prompt(const SampleRequest& request) const {
   const std::vector<int32_t>& tokens = request.group.tokens;
   const int64_t size = std::ssize(tokens), last = request.prompt_logprobs_last_n,
                 first = last > 0 ? std::max<int64_t>(1, size - last) : 1;
   std::vector<float> logprobs(tokens.size(), std::numeric_limits<float>::quiet_NaN());
   if (first >= size) return logprobs;
-  train::TrainSample sample;
-  sample.tokens = tokens;
-  sample.response_begin = static_cast<int32_t>(first);
-  const std::vector<float> scored = parts_.policy.score(sample);
-  std::ranges::copy(scored, logprobs.begin() + first);
+  const std::vector<float> scored = parts_.runner.loop().score({tokens}).logprobs.front();
+  std::copy(scored.begin() + (first - 1), scored.end(), logprobs.begin() + first);
   return logprobs;
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,8 +54,9 @@ class SamplingApi {
   Sampler find(const std::string& id) const;
   void drop_old_weights();
   void run(Future& future, const SampleRequest& request);
+  void wait_for_room(const std::function<void()>& call) const;
   void show(const std::string& id);
-  std::vector<float> score_prompt(const SampleRequest& request);
+  std::vector<float> score_prompt(const SampleRequest& request) const;
 
   const TinkerParts parts_;
 

@@ -10,13 +10,11 @@
 #include "base/atomic_folder.h"
 #include "base/check.h"
 #include "base/files.h"
-#include "cluster/launch.h"
 #include "model/hf_folder.h"
 #include "model/safetensors.h"
 #include "train/checkpoint.h"
 #include "train/lora_folder.h"
 #include "train/trained_parameters.h"
-#include "train/trainer.h"
 
 namespace tlt::tinker {
 namespace {
@@ -64,15 +62,7 @@ Json read_facts(const std::string& folder) {
 }  // namespace
 
 TrainedPolicy::TrainedPolicy(model::PolicyModel& policy, Options options)
-    : policy_(policy),
-      options_(std::move(options)),
-      alone_(cluster::make_comm(cluster::Launch{}, {})) {}
-
-std::vector<float> TrainedPolicy::score(const train::TrainSample& sample) const {
-  return train::score_samples(policy_, {&sample, 1}, {.max_tokens = options_.trainer.max_tokens},
-                              *alone_)
-      .front();
-}
+    : policy_(policy), options_(std::move(options)) {}
 
 const std::vector<model::Parameter>& TrainedPolicy::parameters() const {
   return train::trained_parameters(policy_, adapter_.get());

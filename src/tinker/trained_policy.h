@@ -64,8 +64,6 @@ class TrainedPolicy {
   bool shows(const Weights& weights) const {
     return is_training_shown_ ? weights && weights == kept_ : weights == shown_;
   }
-  // The logprobs of a sample's response under the policy as it is, at temperature 1.
-  std::vector<float> score(const train::TrainSample& sample) const;
 
   // Counts changes of the policy's weights.
   int64_t changes() const { return changes_; }
@@ -95,7 +93,6 @@ class TrainedPolicy {
 
   model::PolicyModel& policy_;
   const Options options_;
-  const std::unique_ptr<cluster::Comm> alone_;
   std::unique_ptr<train::LoraAdapter> adapter_;  // trained, or shown without a training; or null
   std::unique_ptr<train::StepwiseTrainer> trainer_;  // or null
   Weights base_;  // all weights of the base, once others were written; null: not needed

@@ -2,10 +2,12 @@
 #include "train/gradient_sum.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <span>
 
 #include "base/check.h"
@@ -22,61 +24,99 @@ constexpr int64_t kLargest = int64_t{1} << 22;
 // far enough from the bound of an int64 for the sum of 2^20 of them.
 constexpr int64_t kInvalid = int64_t{1} << 42;
 
-int64_t magnitude_of(const Device& device, const at::Tensor& gradient) {
-  const float* values = gradient.data_ptr<float>();
-  // The bits of an absolute value, which are in the order of the values, infinity and NaN last.
-  std::vector<uint32_t> largest(static_cast<size_t>(chunks(gradient.numel())));
-  for_chunks(device, gradient.numel(), [&](int64_t chunk, int64_t first, int64_t last) {
-    uint32_t most = 0;
-    for (int64_t i = first; i < last; ++i)
-      most = std::max(most, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffU);
-    largest[static_cast<size_t>(chunk)] = most;
-  });
-  if (largest.empty()) return 0;
-  const auto value = std::bit_cast<float>(*std::ranges::max_element(largest));
+// Elements that are kept for read(), and that are converted at a time off the CPU: 64 MiB of float32.
+constexpr int64_t kPart = int64_t{1} << 24;
+
+// The bits of an absolute value, which are in the order of the values, infinity and NaN last.
+uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffffU; }
+
+int64_t magnitude_of(uint32_t largest) {
+  const auto value = std::bit_cast<float>(largest);
   return value < static_cast<float>(kLargest) ? static_cast<int64_t>(std::ceil(value)) : kInvalid;
 }
 
-void add_units(const Device& device, const at::Tensor& gradient, at::Tensor& units) {
-  const float* from = gradient.data_ptr<float>();
+// Adds a gradient whose earlier packs have this magnitude and sets it to zero; returns the
+// gradient's magnitude. One pass over memory: a chunk is read again from the cache. A chunk that may
+// overflow is left out; the sum is invalid then.
+int64_t add_units(const Device& device, at::Tensor& gradient, int64_t earlier, at::Tensor& units) {
+  float* from = gradient.data_ptr<float>();
   int64_t* to = units.data_ptr<int64_t>();
-  for_chunks(device, gradient.numel(), [&](int64_t, int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i)
-      to[i] += std::llrint(static_cast<double>(from[i]) * kUnitsInOne);
+  std::vector<uint32_t> largest(static_cast<size_t>(chunks(gradient.numel())));
+  for_chunks(device, gradient.numel(), [&](int64_t chunk, int64_t first, int64_t last) {
+    uint32_t most = 0;
+    for (int64_t i = first; i < last; ++i) most = std::max(most, bits_of(from[i]));
+    largest[static_cast<size_t>(chunk)] = most;
+    if (earlier + magnitude_of(most) < kLargest)
+      for (int64_t i = first; i < last; ++i)
+        to[i] += std::llrint(static_cast<double>(from[i]) * kUnitsInOne);
+    std::fill(from + first, from + last, 0.F);
   });
+  return largest.empty() ? 0 : magnitude_of(*std::ranges::max_element(largest));
+}
+
+// The same off the CPU, by operations there; `magnitude` [1] is that of all packs. A value that is
+// not below kLargest counts as zero, so nothing overflows in a conversion; the sum is invalid then.
+void add_units_on_device(at::Tensor& gradient, at::Tensor& magnitude, at::Tensor& units) {
+  const at::Tensor flat = gradient.view(-1);
+  at::Tensor sums = units.view(-1);
+  at::Tensor largest = at::zeros({}, flat.options());
+  for (int64_t first = 0; first < flat.numel(); first += kPart) {
+    const int64_t count = std::min(kPart, flat.numel() - first);
+    const at::Tensor values = flat.narrow(0, first, count);
+    const at::Tensor sizes = values.abs(), is_valid = sizes.lt(static_cast<double>(kLargest));
+    largest = at::maximum(largest, sizes.max());  // NaN stays
+    const at::Tensor valid = at::where(is_valid, values, at::zeros({}, values.options()));
+    sums.narrow(0, first, count)
+        .add_(valid.to(at::kDouble).mul_(kUnitsInOne).round_().to(at::kLong));
+  }
+  const at::Tensor is_valid = largest.lt(static_cast<double>(kLargest));
+  const at::Tensor invalid = at::full({}, kInvalid, magnitude.options());
+  const at::Tensor finite = at::where(is_valid, largest, at::zeros({}, largest.options()));
+  magnitude.add_(at::where(is_valid, finite.ceil().to(at::kLong), invalid));
+  gradient.zero_();
 }
 
 }  // namespace
 
 GradientSum::GradientSum(const std::vector<model::Parameter>& parameters, const Device& device)
     : parameters_(parameters), device_(device) {
-  for (const model::Parameter& parameter : parameters)
-    units_.push_back(at::zeros(parameter.shape(), at::kLong));
-  magnitudes_ = at::zeros({std::ssize(parameters)}, at::kLong);
+  std::vector<int64_t> begins = {0};
+  std::vector<std::vector<int64_t>> shapes;
+  for (const model::Parameter& parameter : parameters) {
+    shapes.push_back(parameter.shape());
+    begins.push_back(begins.back() + c10::multiply_integers(shapes.back()));
+  }
+  all_units_ = device.lasting_zeros({begins.back()}, at::kLong);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    units_.push_back(all_units_.narrow(0, begins[i], begins[i + 1] - begins[i]).view(shapes[i]));
+  magnitudes_ = device.zeros({std::ssize(parameters)}, at::kLong);
 }
 
 void GradientSum::clear() {
-  for (at::Tensor& units : units_) units.zero_();
+  if (!device_.try_release(all_units_)) all_units_.zero_();
   magnitudes_.zero_();
 }
 
 void GradientSum::add(model::Gradients& gradients) {
   TLT_CHECK(gradients.tensors.size() == units_.size(), gradients.tensors.size(), " gradients for ",
             units_.size(), " parameters");
-  for (size_t i = 0; i < units_.size(); ++i) {
-    at::Tensor& gradient = gradients.tensors[i];
-    TLT_CHECK(gradient.is_contiguous() && gradient.sizes() == units_[i].sizes(),
-              parameters_[i].name());
-    const at::Tensor values = gradient.cpu();
-    int64_t& magnitude = magnitudes_.data_ptr<int64_t>()[i];
-    magnitude += magnitude_of(device_, values);
-    if (magnitude < kLargest) add_units(device_, values, units_[i]);
-    gradient.zero_();
+  for (size_t i = 0; i < units_.size(); ++i) add(i, gradients.tensors[i]);
+}
+
+void GradientSum::add(size_t parameter, at::Tensor& gradient) {
+  at::Tensor& units = units_.at(parameter);
+  TLT_CHECK(gradient.is_contiguous() && gradient.sizes() == units.sizes(),
+            parameters_[parameter].name());
+  if (!device_.is_cpu()) {
+    at::Tensor magnitude = magnitudes_.narrow(0, static_cast<int64_t>(parameter), 1);
+    return add_units_on_device(gradient, magnitude, units);
   }
+  int64_t& magnitude = magnitudes_.data_ptr<int64_t>()[parameter];
+  magnitude += add_units(device_, gradient, magnitude, units);
 }
 
 std::string GradientSum::reduce(cluster::Comm& comm) {
-  at::Tensor magnitudes = magnitudes_.clone();
+  at::Tensor magnitudes = magnitudes_.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   comm.all_reduce_sum(magnitudes);
   const std::span<const int64_t> all(magnitudes.data_ptr<int64_t>(), units_.size());
   const auto invalid =
@@ -84,30 +124,41 @@ std::string GradientSum::reduce(cluster::Comm& comm) {
   if (invalid != all.end())
     return "the gradient of " + parameters_[static_cast<size_t>(invalid - all.begin())].name() +
            (*invalid >= kInvalid ? " is not finite or above 4e6" : " is above 4e6 in sum");
-  for (at::Tensor& units : units_) comm.all_reduce_sum(units);
+  if (comm.size() == 1) return "";
+  for (at::Tensor& units : units_) {
+    at::Tensor on_host = units.cpu();  // on the CPU: the same tensor
+    comm.all_reduce_sum(on_host);
+    if (!device_.is_cpu()) units.copy_(on_host);
+  }
   return "";
 }
 
-void GradientSum::read(model::Gradients& gradients, double scale) const {
-  TLT_CHECK(gradients.tensors.size() == units_.size());
-  for (size_t i = 0; i < units_.size(); ++i) read(gradients, i, 0, units_[i].numel(), scale);
+GradientView GradientSum::view(double scale) const {
+  return GradientView([this, scale](size_t parameter, int64_t first, int64_t last) {
+    return read(parameter, first, last, scale);
+  });
 }
 
 void GradientSum::clear(size_t parameter, int64_t first, int64_t last) {
+  const auto index = static_cast<int64_t>(parameter);
   units_[parameter].view(-1).narrow(0, first, last - first).zero_();
-  magnitudes_.data_ptr<int64_t>()[parameter] = 0;
+  magnitudes_.narrow(0, index, 1).zero_();
 }
 
-void GradientSum::read(model::Gradients& gradients, size_t parameter, int64_t first, int64_t last,
-                       double scale) const {
-  at::Tensor values = at::empty({last - first}, at::kFloat);
-  const int64_t* from = units_[parameter].data_ptr<int64_t>() + first;
+at::Tensor GradientSum::read(size_t parameter, int64_t first, int64_t last, double scale) const {
+  const int64_t count = last - first;
+  const at::Tensor units = units_[parameter].view(-1).narrow(0, first, count);
+  if (!device_.is_cpu()) return units.to(at::kDouble).mul_(kUnit * scale).to(at::kFloat).cpu();
+  at::Tensor values = count <= kPart ? part_ : at::Tensor();
+  if (!values.defined() || values.numel() < count) values = at::empty({count}, at::kFloat);
+  if (count <= kPart) part_ = values;
+  const int64_t* from = units.data_ptr<int64_t>();
   float* to = values.data_ptr<float>();
-  for_chunks(device_, values.numel(), [&](int64_t, int64_t begin, int64_t end) {
+  for_chunks(device_, count, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k)
       to[k] = static_cast<float>(static_cast<double>(from[k]) * (kUnit * scale));
   });
-  gradients.tensors[parameter].view(-1).narrow(0, first, last - first).copy_(values);
+  return values.narrow(0, 0, count);
 }
 
 }  // namespace tlt::train

@@ -4,7 +4,8 @@
 // are exact, so the result does not depend on the order, on the worker that had a pack, or on the
 // number of workers.
 //
-// Owns       one int64 for each element of the parameters, on the CPU (8 bytes each).
+// Owns       one int64 for each element of the parameters, on the device (8 bytes each). On the CPU
+//            a large cleared sum takes no memory until something is added.
 // Threading  engine thread only; uses the device's pool.
 // Fault      a gradient that is not finite, or too large for fixed point: the largest absolute
 //            values of a parameter's packs must add up to less than 4e6, so that no order of the sum
@@ -13,7 +14,7 @@
 //
 //   sum.clear();
 //   for (…) { …backward into gradients…; sum.add(gradients); }
-//   if (sum.reduce(comm).empty()) sum.read(gradients);
+//   if (sum.reduce(comm).empty()) optimizer.step(sum.view(), rate);
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,6 +26,7 @@
 
 #include "cluster/comm.h"
 #include "model/policy_model.h"
+#include "train/gradient_view.h"
 
 namespace tlt::train {
 
@@ -38,23 +40,27 @@ class GradientSum {
   void clear();
   // Adds the gradients of one pack and sets them to zero for the next.
   void add(model::Gradients& gradients);
+  // The same for one parameter. REQUIRES: once in a pack.
+  void add(size_t parameter, at::Tensor& gradient);
   // Sums over all workers; all of them get the result. Returns the fault of the sum, which names the
   // parameter, the same on all workers; empty: the sum is valid.
   [[nodiscard]] std::string reduce(cluster::Comm& comm);
-  // Writes the sum times `scale`, rounded once to float32.
-  void read(model::Gradients& gradients, double scale = 1) const;
+  // The sum times `scale`, rounded once to float32. REQUIRES: this outlives the view.
+  GradientView view(double scale = 1) const;
 
-  // The same for elements first … last-1 of one parameter.
+  // clear() for elements first … last-1 of one parameter.
   void clear(size_t parameter, int64_t first, int64_t last);
-  void read(model::Gradients& gradients, size_t parameter, int64_t first, int64_t last,
-            double scale = 1) const;
 
  private:
+  at::Tensor read(size_t parameter, int64_t first, int64_t last, double scale) const;
+
   const std::vector<model::Parameter>& parameters_;
   const Device device_;
-  std::vector<at::Tensor> units_;  // int64, one tensor per parameter
+  at::Tensor all_units_;           // int64, all parameters
+  std::vector<at::Tensor> units_;  // views of it, one per parameter
   // [parameters] int64: the largest absolute value of each pack, rounded up, added over the packs.
   at::Tensor magnitudes_;
+  mutable at::Tensor part_;  // float32: what read() returns, kept for the next
 };
 
 }  // namespace tlt::train

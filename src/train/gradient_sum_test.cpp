@@ -2,6 +2,7 @@
 #include "train/gradient_sum.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,6 +33,15 @@ std::vector<model::Gradients> random_gradients(const model::PolicyModel& model, 
   return all;
 }
 
+std::vector<at::Tensor> values_of(const GradientSum& sum, const model::PolicyModel& model) {
+  std::vector<at::Tensor> values;
+  for (size_t i = 0; i < model.parameters().size(); ++i) {
+    const std::vector<int64_t> shape = model.parameters()[i].shape();
+    values.push_back(sum.view().read(i, 0, c10::multiply_integers(shape)).clone().view(shape));
+  }
+  return values;
+}
+
 std::vector<at::Tensor> sum_of(const model::PolicyModel& model,
                                const std::vector<model::Gradients>& packs,
                                const std::vector<size_t>& order, cluster::Comm& comm) {
@@ -44,9 +54,7 @@ std::vector<at::Tensor> sum_of(const model::PolicyModel& model,
       EXPECT_EQ(tensor.abs().max().item<float>(), 0) << "left for the next pack";
   }
   EXPECT_EQ(sum.reduce(comm), "");
-  model::Gradients result = model.make_gradients();
-  sum.read(result);
-  return result.tensors;
+  return values_of(sum, model);
 }
 
 std::vector<at::Tensor> alone(const model::PolicyModel& model,
@@ -94,6 +102,21 @@ TEST(GradientSumTest, OrderAndNumberOfWorkersChangeNoBit) {
   }
 }
 
+// Any parts, one after the other: the memory of a part is used again.
+TEST(GradientSumTest, PartsAreThoseOfTheWhole) {
+  const auto model = golden_model("llama_tied", 2);
+  GradientSum sum(*model);
+  auto packs = random_gradients(*model, 2);
+  for (model::Gradients& pack : packs) sum.add(pack);
+  const at::Tensor whole = values_of(sum, *model)[0].flatten();
+  const GradientView halves = sum.view(0.5);
+  for (const int64_t part : {1, 77, 1000})
+    for (int64_t first = 0; first + part <= std::min<int64_t>(whole.numel(), 3000); first += part)
+      EXPECT_TRUE(at::equal(halves.read(0, first, first + part).clone(),
+                            whole.narrow(0, first, part) * 0.5F))
+          << first << " of parts of " << part;
+}
+
 // Adds a pack in which the first parameter has this gradient.
 void add_pack(GradientSum& sum, const model::PolicyModel& model, float value) {
   model::Gradients gradients = model.make_gradients();
@@ -117,9 +140,7 @@ TEST(GradientSumTest, FaultNamesAnInvalidGradientUntilClear) {
     sum.clear();
     add_pack(sum, *model, 1.F);
     EXPECT_EQ(sum.reduce(*comm), "") << bad;
-    model::Gradients result = model->make_gradients();
-    sum.read(result);
-    EXPECT_EQ(result.tensors[0].min().item<float>(), 1.F) << bad;
+    EXPECT_EQ(values_of(sum, *model)[0].min().item<float>(), 1.F) << bad;
     sum.clear();
   }
 }
@@ -137,9 +158,7 @@ TEST(GradientSumTest, FaultDoesNotDependOnTheOrder) {
   sum.clear();
   for (const float value : {2e6F, -2e6F}) add_pack(sum, *model, value);
   EXPECT_EQ(sum.reduce(*comm), "");
-  model::Gradients result = model->make_gradients();
-  sum.read(result);
-  EXPECT_EQ(result.tensors[0].abs().max().item<float>(), 0);
+  EXPECT_EQ(values_of(sum, *model)[0].abs().max().item<float>(), 0);
 }
 
 // One worker has the invalid pack, or only all of them together are too large.

@@ -194,6 +194,7 @@ LoraAdapter::LoraAdapter(const model::PolicyModel& model, const LoraConfig& conf
         target->add_factor(part,
                            initial_a(config.rank, parameter.matrix->columns(), seed, module++));
     if (target->empty()) target.reset();
+    list.set_stages(parameter.stages);
     if (target) target->list_parameters(list);
     targets_.push_back(std::move(target));
   }

@@ -2,6 +2,7 @@
 #include "train/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cmath>
@@ -28,10 +29,13 @@ std::vector<int64_t> with_rows(std::vector<int64_t> shape, int64_t rows) {
   return shape;
 }
 
-// Calls body(first, rows) for parts of a range that are at most kSent elements or one panel.
-void for_parts(const RowRange& range, int64_t row_size,
+// Chunks of a gradient that each thread converts and uses at a time: they stay in its cache.
+constexpr int64_t kChunksOfThread = 4;
+
+// Calls body(first, rows) for parts of a range that are at most `elements` or one panel.
+void for_parts(const RowRange& range, int64_t row_size, int64_t elements,
                const std::function<void(int64_t first, int64_t rows)>& body) {
-  const int64_t step = std::max<int64_t>(1, kSent / (kRows * row_size)) * kRows;
+  const int64_t step = std::max<int64_t>(1, elements / (kRows * row_size)) * kRows;
   for (int64_t done = 0; done < range.rows; done += step)
     body(range.first + done, std::min(step, range.rows - done));
 }
@@ -72,12 +76,6 @@ void add_squares(const Device& device, const at::Tensor& values, double& total) 
   for (const double sum : partial) total += sum;
 }
 
-double gradient_norm(const Device& device, const model::Gradients& gradients) {
-  double total = 0;
-  for (const at::Tensor& tensor : gradients.tensors) add_squares(device, tensor.cpu(), total);
-  return std::sqrt(total);
-}
-
 Optimizer::Optimizer(const std::vector<model::Parameter>& parameters, const Device& device,
                      const OptimOptions& options, cluster::Comm* sharers)
     : parameters_(parameters),
@@ -116,8 +114,24 @@ void Optimizer::set_options(const OptimOptions& options) {
   options_ = options;
 }
 
-double Optimizer::step(const model::Gradients& gradients, double learning_rate) {
-  const double norm = gradient_norm(device_, gradients);
+int64_t Optimizer::elements_at_once() const {
+  return kChunk * kChunksOfThread * device_.pool().threads();
+}
+
+// Over all parameters, summed in a fixed order.
+double Optimizer::norm_of(const GradientView& gradients) const {
+  double total = 0;
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    const int64_t elements = c10::multiply_integers(parameters_[p].shape());
+    for (int64_t first = 0; first < elements; first += elements_at_once())
+      add_squares(device_, gradients.read(p, first, std::min(elements, first + elements_at_once())),
+                  total);
+  }
+  return std::sqrt(total);
+}
+
+double Optimizer::step(const GradientView& gradients, double learning_rate) {
+  const double norm = norm_of(gradients);
   begin_step(norm, learning_rate);
   while (try_update(gradients, std::numeric_limits<int64_t>::max())) {
   }
@@ -143,7 +157,7 @@ void Optimizer::begin_step(double norm, double learning_rate) {
   place_ = Place{};
 }
 
-bool Optimizer::try_update(const model::Gradients& gradients, int64_t elements) {
+bool Optimizer::try_update(const GradientView& gradients, int64_t elements) {
   TLT_CHECK(is_in_step(), "begin_step() was not called");
   return walk(
       *place_, states_.size(), elements,
@@ -175,7 +189,8 @@ void Optimizer::exchange_weights() const {
       const model::Parameter& written = parameters_[p];
       const bool is_mine = owner == sharers_->rank();
       for_parts(
-          shards_.of(p, owner), row_size(states_[p].master), [&](int64_t first, int64_t rows) {
+          shards_.of(p, owner), row_size(states_[p].master), kSent,
+          [&](int64_t first, int64_t rows) {
             at::Tensor values =
                 is_mine
                     ? written.read(device_, {.name = "", .first_row = first, .rows = rows}).cpu()
@@ -186,35 +201,46 @@ void Optimizer::exchange_weights() const {
     }
 }
 
-void Optimizer::update(const model::Gradients& gradients, size_t parameter, int64_t first,
+// Elements of the rows that this worker has.
+void Optimizer::update(const GradientView& gradients, size_t parameter, int64_t first,
                        int64_t last) {
+  const State& state = states_[parameter];
+  const int64_t row = row_size(state.master), skipped = state.range.first * row;
+  for_parts({.first = first / row, .rows = (last - first) / row}, row, elements_at_once(),
+            [&](int64_t first_row, int64_t rows) {
+              const int64_t begin = skipped + first_row * row;
+              update_part(gradients.read(parameter, begin, begin + rows * row), parameter,
+                          first_row * row);
+            });
+}
+
+void Optimizer::update_part(const at::Tensor& gradient, size_t parameter, int64_t first) {
   const model::Parameter& written = parameters_[parameter];
   State& state = states_[parameter];
   Coefficients c = step_;
   if (!written.decays) c.kept = 1;
-  const int64_t row = row_size(state.master), skipped = state.range.first * row;
-  const at::Tensor gradient =
-      gradients.tensors[parameter].view(-1).narrow(0, skipped + first, last - first).cpu();
+  const int64_t row = row_size(state.master), elements = gradient.numel();
   const float* from = gradient.data_ptr<float>();
   float *master = state.master.data_ptr<float>() + first,
         *average = state.average.data_ptr<float>() + first,
         *square = state.square.data_ptr<float>() + first;
-  for_chunks(device_, last - first, [&](int64_t, int64_t begin, int64_t end) {
+  for_chunks(device_, elements, [&](int64_t, int64_t begin, int64_t end) {
     update_range(c, {from + begin, from + end}, master + begin, average + begin, square + begin);
   });
-  const at::Tensor rows = state.master.narrow(0, first / row, (last - first) / row);
-  written.write(device_, rows.to(device_.torch()), (skipped + first) / row);
+  const at::Tensor rows = state.master.narrow(0, first / row, elements / row);
+  written.write(device_, rows.to(device_.torch()), state.range.first + first / row);
 }
 
 // Each projection of a fused parameter is a matrix of its own, as it is in the model's files.
-void Optimizer::update_matrices(const model::Gradients& gradients, size_t parameter) {
+void Optimizer::update_matrices(const GradientView& gradients, size_t parameter) {
   const model::Parameter& written = parameters_[parameter];
   State& state = states_[parameter];
   const RowRange own = state.range;
   for (const model::Parameter::Part& part : written.parts) {
     if (part.first_row < own.first || part.first_row >= own.first + own.rows) continue;
+    const int64_t columns = row_size(state.master), skipped = part.first_row * columns;
     const at::Tensor gradient =
-        gradients.tensors[parameter].narrow(0, part.first_row, part.rows).cpu();
+        gradients.read(parameter, skipped, skipped + part.rows * columns).view({-1, columns});
     at::Tensor momentum = state.average.narrow(0, part.first_row - own.first, part.rows),
                master = state.master.narrow(0, part.first_row - own.first, part.rows);
     at::Tensor ahead = at::empty_like(gradient);  // Nesterov's
@@ -275,12 +301,14 @@ at::Tensor Optimizer::gather(size_t parameter, const Kind& kind) const {
   const bool is_first = sharers_->rank() == 0;
   const at::Tensor whole = is_first ? at::empty(shape, at::kFloat) : at::Tensor();
   for (int owner = 0; owner < sharers_->size(); ++owner)
-    for_parts(shards_.of(parameter, owner), row_size(mine), [&](int64_t first, int64_t rows) {
-      at::Tensor values = owner == sharers_->rank() ? mine.narrow(0, first - range.first, rows)
-                                                    : at::empty(with_rows(shape, rows), at::kFloat);
-      if (owner != 0) sharers_->broadcast(values, owner);
-      if (is_first) whole.narrow(0, first, rows).copy_(values);
-    });
+    for_parts(shards_.of(parameter, owner), row_size(mine), kSent,
+              [&](int64_t first, int64_t rows) {
+                at::Tensor values = owner == sharers_->rank()
+                                        ? mine.narrow(0, first - range.first, rows)
+                                        : at::empty(with_rows(shape, rows), at::kFloat);
+                if (owner != 0) sharers_->broadcast(values, owner);
+                if (is_first) whole.narrow(0, first, rows).copy_(values);
+              });
   return whole;
 }
 

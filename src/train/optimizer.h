@@ -29,14 +29,13 @@
 #include "model/policy_model.h"
 #include "model/safetensors.h"
 #include "train/chunks.h"
+#include "train/gradient_view.h"
 #include "train/schedule.h"
 #include "train/shards.h"
 
 namespace tlt::train {
 
-// 2-norm over all parameters, summed in a fixed order.
-double gradient_norm(const Device& device, const model::Gradients& gradients);
-// The squared norm in parts: adds the squares of `values`, float32 and contiguous, to `total`. The
+// The squared 2-norm in parts: adds the squares of `values`, float32 and contiguous, to `total`. The
 // result is the same, bit for bit, for any split of a tensor into multiples of kChunk (chunks.h).
 void add_squares(const Device& device, const at::Tensor& values, double& total);
 
@@ -51,8 +50,9 @@ class Optimizer {
       : Optimizer(model.parameters(), model.device(), options) {}
 
   // One optimizer step with the gradient clipped to clip_grad; writes the weights. Returns the
-  // gradient's norm before clipping. Collective for workers that share the state.
-  double step(const model::Gradients& gradients, double learning_rate);
+  // gradient's norm before clipping. Collective for workers that share the state. Reads the
+  // gradients twice: for the norm, then for the update.
+  double step(const GradientView& gradients, double learning_rate);
   int64_t steps() const { return steps_; }  // finished steps
   // Those of the steps from now on. REQUIRES: no step is in progress; the same optimizer.
   void set_options(const OptimOptions& options);
@@ -65,11 +65,11 @@ class Optimizer {
   void restore_skipped_in_row(int64_t skipped) { skipped_in_row_ = skipped; }
 
   // The same in parts, for callers that must be able to stop in between:
-  //   begin_step(gradient_norm(…), rate); while (try_update(gradients, elements)) …; end_step();
+  //   begin_step(norm, rate); while (try_update(gradients, elements)) …; end_step();
   // Until end_step() weights and state() are only partly updated.
   void begin_step(double norm, double learning_rate);
   // Updates about `elements` parameters (whole rows; whole matrices of Muon); false: none was left.
-  [[nodiscard]] bool try_update(const model::Gradients& gradients, int64_t elements);
+  [[nodiscard]] bool try_update(const GradientView& gradients, int64_t elements);
   // Collective for workers that share the state: each gets the weights that the others updated.
   void end_step();
   bool is_in_step() const { return place_.has_value(); }
@@ -112,8 +112,11 @@ class Optimizer {
   // As many elements of each as there are gradients.
   static void update_range(const Coefficients& c, std::span<const float> gradients, float* master,
                            float* average, float* square);
-  void update(const model::Gradients& gradients, size_t parameter, int64_t first, int64_t last);
-  void update_matrices(const model::Gradients& gradients, size_t parameter);
+  int64_t elements_at_once() const;
+  double norm_of(const GradientView& gradients) const;
+  void update(const GradientView& gradients, size_t parameter, int64_t first, int64_t last);
+  void update_part(const at::Tensor& gradient, size_t parameter, int64_t first);
+  void update_matrices(const GradientView& gradients, size_t parameter);
   void exchange_weights() const;
   at::Tensor gather(size_t parameter, const Kind& kind) const;
 

@@ -70,8 +70,8 @@ StepwiseTrainer::StepwiseTrainer(const model::PolicyModel& model, LoraAdapter* a
       alone_(cluster::make_comm(cluster::Launch{}, {})),
       optimizer_(trained_parameters(model, adapter), model.device(), OptimOptions{}),
       sum_(trained_parameters(model, adapter), model.device()),
-      gradients_(model::make_gradients(model.device(), trained_parameters(model, adapter))),
-      backward_(adapter ? adapter->route(gradients_) : gradients_),
+      staged_(model.device(), trained_parameters(model, adapter), model.backward_stages()),
+      backward_(adapter ? adapter->route(staged_.gradients()) : staged_.gradients()),
       tape_(model, options.recompute),
       head_(model, /*temperature=*/1) {
   sum_.clear();
@@ -86,7 +86,7 @@ StepwiseTrainer::Pass StepwiseTrainer::forward(std::span<const TrainSample> samp
 
 StepwiseTrainer::Pass StepwiseTrainer::forward_backward(std::span<const TrainSample> samples,
                                                         const Loss& loss, Targets targets) {
-  gradients_.zero();
+  staged_.clear();
   const std::vector<TrainSample> labels = make_labels(samples, targets);
   return pass({samples, labels.empty() ? samples : labels}, *make_loss(loss),
               /*is_backward=*/true);
@@ -115,14 +115,20 @@ StepwiseTrainer::Pass StepwiseTrainer::pass(const Batch& batch, TokenLoss& loss,
     const at::Tensor& hidden = model_.forward(tape_);
     score_prompts(pack, packed, labels, out);
     if (pack.learns) {
-      model_.backward(tape_, head_.backward(hidden, packed, loss, backward_, see), backward_);
-      sum_.add(gradients_);
+      backward(head_.backward(hidden, packed, loss, backward_, see));
     } else {
       head_.measure(hidden, packed, loss, see);
     }
     out.loss += loss.take_sums().front();
   }
   return out;
+}
+
+// From the gradient of the tape's hidden states; the LM head's backward has ended.
+void StepwiseTrainer::backward(const at::Tensor& d_hidden) {
+  staged_.end_stage(sum_);
+  for (bool is_last = false; !is_last; staged_.end_stage(sum_))
+    is_last = !model_.backward_layer(tape_, d_hidden, backward_);
 }
 
 // Scores the prompts' targets: a shared prefix once, then the rest of each prompt.
@@ -173,8 +179,7 @@ StepwiseTrainer::Step StepwiseTrainer::step(const OptimOptions& optim) {
   optimizer_.set_options(optim);
   Step step{.norm = 0, .fault = sum_.reduce(*alone_)};
   if (step.fault.empty()) {
-    sum_.read(gradients_);
-    step.norm = optimizer_.step(gradients_, optim.lr);
+    step.norm = optimizer_.step(sum_.view(), optim.lr);
     if (adapter_) adapter_->merge();
   }
   sum_.clear();

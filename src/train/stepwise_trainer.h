@@ -5,7 +5,8 @@
 // optimizer step. Packs, arithmetic and the exact sum are those of Trainer, so a pass and a step
 // with the same weights of the tokens end with the same bits as Trainer::update().
 //
-// Owns       the optimizer (master weights, moments), gradients, activations of a pack.
+// Owns       the optimizer (master weights, moments), the sum of gradients, those of a layer, the
+//            activations of a pack.
 // Borrows    the policy model, whose weights it changes; an adapter, which then is all that is
 //            trained.
 // Not here   several workers (trainer.h).
@@ -34,6 +35,7 @@
 #include "train/loss_options.h"
 #include "train/optimizer.h"
 #include "train/pack_plan.h"
+#include "train/staged_gradients.h"
 
 namespace tlt::train {
 
@@ -80,6 +82,7 @@ class StepwiseTrainer {
     std::span<const TrainSample> samples, labels;
   };
   Pass pass(const Batch& batch, TokenLoss& loss, bool is_backward);
+  void backward(const at::Tensor& d_hidden);
   void score_prompts(const PlannedPack& pack, std::span<const PackedSample> packed,
                      std::span<const TrainSample> labels, Pass& out);
 
@@ -89,8 +92,8 @@ class StepwiseTrainer {
   const std::unique_ptr<cluster::Comm> alone_;
   Optimizer optimizer_;
   GradientSum sum_;
-  model::Gradients gradients_;  // of the trained parameters
-  model::Gradients backward_;   // passed to backward(), which then adds to gradients_
+  StagedGradients staged_;     // of the trained parameters
+  model::Gradients backward_;  // passed to backward(), which then adds to staged_
   model::Tape tape_;
   HeadLoss head_;
 };

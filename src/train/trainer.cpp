@@ -113,7 +113,7 @@ void TrainerOptions::check() const {
 
 // What has been computed of an optimizer step; the gradients of its packs are in sum_.
 struct Trainer::Progress {
-  // A pack on the tape; its gradients are in gradients_.
+  // A pack on the tape; its gradients are in sum_ too, but for those in staged_.
   struct Pass {
     PlannedPack pack;
     std::vector<PackedSample> samples;
@@ -150,8 +150,8 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
       optimizer_(learning(model, run), model.device(), options.optim,
                  options.use_distributed_optimizer ? &comm : nullptr),
       sum_(learning(model, run), model.device()),
-      gradients_(model::make_gradients(model.device(), learning(model, run))),
-      backward_(route(gradients_, run)),
+      staged_(model.device(), learning(model, run), model.backward_stages()),
+      backward_(route(staged_.gradients(), run)),
       tape_(model, options.recompute),
       lm_head_(model, run.temperature),
       value_head_(run.critic ? std::optional<ValueHead>(*run.critic) : std::nullopt),
@@ -213,6 +213,8 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
   const double norm =
       stats.fault.empty() ? update_weights(rate) : std::numeric_limits<double>::quiet_NaN();
   if (!stats.fault.empty()) optimizer_.skip_step();
+  sum_.clear();  // large ones take no memory until the next pack
+  is_sum_clear_ = true;
   for (const TrainSample& sample : samples)
     stats.tokens += static_cast<int64_t>(sample.tokens.size());
   const std::string name = run_.critic ? "critic/" : "actor/";
@@ -221,7 +223,7 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
   return stats;
 }
 
-// Of all workers; if they are valid, they are in gradients_ afterwards. Changes no weights.
+// Of all workers; if they are valid, sum_ has them afterwards. Changes no weights.
 TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
                                   bool may_stop) {
   TLT_CHECK((kind == LossKind::kValue) == (run_.critic != nullptr), "the loss of another model");
@@ -246,7 +248,7 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
   const std::unique_ptr<Progress> done = std::exchange(progress_, nullptr);
   done->loss->complete(samples);
   std::string fault = sum_.reduce(comm_);
-  if (fault.empty()) sum_.read(gradients_, done->loss->gradient_scale());
+  gradient_scale_ = done->loss->gradient_scale();
   TrainStats stats = statistics(*done, plan);
   stats.skipped_steps = fault.empty() ? 0 : 1;
   stats.fault = std::move(fault);
@@ -255,15 +257,21 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
 
 // Returns the norm of the gradient.
 double Trainer::update_weights(double rate) {
-  const double norm = optimizer_.step(gradients_, rate);
+  const double norm = optimizer_.step(sum_.view(gradient_scale_), rate);
   if (run_.adapter) run_.adapter->merge();
   return norm;
 }
 
 void Trainer::start(std::unique_ptr<TokenLoss> loss) {
   progress_ = std::make_unique<Progress>(Progress{.loss = std::move(loss)});
-  gradients_.zero();
-  sum_.clear();
+  staged_.clear();
+  if (!std::exchange(is_sum_clear_, false)) sum_.clear();
+}
+
+void Trainer::release_memory() {
+  TLT_CHECK(!progress_ || !progress_->pass, "a pack is in progress");
+  tape_.release_memory();
+  if (teacher_tape_) teacher_tape_->release_memory();
 }
 
 // For a loss that depends on the whole mini-batch: one more forward pass. All workers together.
@@ -347,10 +355,10 @@ bool Trainer::advance_pack() {
   Progress::Pass& pass = *progress_->pass;
   pass.done += pass.d_hidden ? 2 : 1;
   if (pass.d_hidden) {
-    if (model_.backward_layer(tape_, *pass.d_hidden, backward_)) return true;
-    sum_.add(gradients_);
-    end_pack();
-    return false;
+    const bool is_last = !model_.backward_layer(tape_, *pass.d_hidden, backward_);
+    staged_.end_stage(sum_);
+    if (is_last) end_pack();
+    return !is_last;
   }
   if (advance_forward()) return true;
   OutputHead::See see = std::ref(progress_->difference);
@@ -358,6 +366,7 @@ bool Trainer::advance_pack() {
   TokenLoss& loss = *progress_->loss;
   if (pass.pack.learns) {
     pass.d_hidden = &head_.backward(tape_.hidden(), pass.samples, loss, backward_, see);
+    staged_.end_stage(sum_);
     return true;
   }
   head_.measure(tape_.hidden(), pass.samples, loss, see);

@@ -6,7 +6,8 @@
 // is lost, the others compute the optimizer step again, from the same weights: none of them changes
 // its weights before all have the sum.
 //
-// Owns       the optimizer (master weights, moments), gradients, activations of a pack.
+// Owns       the optimizer (master weights, moments), the sum of gradients, those of a layer, the
+//            activations of a pack.
 // Borrows    the model, whose weights it changes; an adapter, which then is all that is trained; a
 //            critic, whose network the model is; the workers' collectives.
 // Not here   rollouts, rewards and advantages (rl/); the loss of a token (policy_loss.h).
@@ -37,6 +38,7 @@
 #include "train/optimizer.h"
 #include "train/pack_plan.h"
 #include "train/sample.h"
+#include "train/staged_gradients.h"
 #include "train/value_model.h"
 
 namespace tlt::train {
@@ -133,6 +135,10 @@ class Trainer {
   // abandons the update. REQUIRES: set on every worker or on none.
   void set_should_stop(std::function<bool()> should_stop) { should_stop_ = std::move(should_stop); }
 
+  // Frees the activations, which are kept from pack to pack otherwise, for the time of the rollouts.
+  // REQUIRES: no pack is in progress.
+  void release_memory();
+
   Optimizer& optimizer() { return optimizer_; }
   const Optimizer& optimizer() const { return optimizer_; }
 
@@ -161,8 +167,10 @@ class Trainer {
   const TrainingRun run_;
   Optimizer optimizer_;
   GradientSum sum_;
-  model::Gradients gradients_;  // of the trained parameters
-  model::Gradients backward_;   // passed to backward(), which then adds to gradients_
+  bool is_sum_clear_ = true;
+  double gradient_scale_ = 1;  // of the sum
+  StagedGradients staged_;     // of the trained parameters
+  model::Gradients backward_;  // passed to backward(), which then adds to staged_
   model::Tape tape_;
   std::optional<model::Tape> teacher_tape_;        // of the same pack
   HeadLoss lm_head_;                               // not used for a critic

@@ -30,7 +30,9 @@ ValueModel::ValueModel(std::unique_ptr<model::PolicyModel> network)
     parameters_.push_back(all[i]);
     index_of_.push_back(i);
   }
-  model::ParameterList(parameters_, at::kFloat).add_table(kHeadName, score_);
+  model::ParameterList list(parameters_, at::kFloat);
+  list.set_stages({0, 0});  // as an LM head's
+  list.add_table(kHeadName, score_);
 }
 
 model::Gradients ValueModel::route(const model::Gradients& gradients) const {

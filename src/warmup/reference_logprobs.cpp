@@ -10,9 +10,9 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/checksum.h"
-#include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/sealed_file.h"
 #include "base/sentence.h"
 #include "drafter_training/hidden_store.h"
 #include "train/preference_loss.h"
@@ -24,7 +24,6 @@ namespace {
 
 constexpr const char* kFile = "/reference_logprobs";
 constexpr std::string_view kFirstLine = "tlt reference logprobs 1\n";
-constexpr size_t kHead = kFirstLine.size() + 64 + 1;  // and a SHA-256 in hex, and its newline
 constexpr int64_t kMaxFileBytes = int64_t{1} << 36;
 
 // Pairs between two looks for an interrupt, and between two writes of the file.
@@ -41,16 +40,11 @@ uint64_t hash_of(const data::PreferencePair& pair) {
   return std::stoull(sha256(bytes.take()).substr(0, 16), nullptr, 16);
 }
 
-// The part of the file after its head; empty: there is no file, it is damaged, or of other weights.
+// The contents of the file; empty: there is no file, it is damaged, or of other weights.
 std::string read_entries(const std::string& path, const std::string& weights) {
   if (!std::filesystem::exists(path)) return "";
   try {
-    std::string text = read_file(path, kMaxFileBytes);
-    TLT_CHECK(text.size() >= kHead && text.starts_with(kFirstLine), "not such a file");
-    std::string entries = text.substr(kHead);
-    TLT_CHECK(sha256(weights + entries) == text.substr(kFirstLine.size(), 64),
-              "it is damaged, or of other weights");
-    return entries;
+    return read_sealed_file(path, {kFirstLine, kMaxFileBytes}, weights);
   } catch (const std::exception& error) {
     log_warning("{} is not used, and computed again: {}", path, error.what());
     return "";
@@ -127,8 +121,7 @@ void ReferenceLogprobs::write() const {
   if (!context_.is_first() || entries_.empty()) return;
   ByteWriter out;
   for (const Entry& entry : entries_) out.value(entry);
-  const std::string entries = out.take();
-  write_file_atomic(path_, std::string(kFirstLine) + sha256(weights_ + entries) + "\n" + entries);
+  write_sealed_file(path_, kFirstLine, out.take(), weights_);
 }
 
 ReferenceLogprobs::Sums ReferenceLogprobs::of(const data::PreferencePair& pair) const {

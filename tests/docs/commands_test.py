@@ -24,9 +24,11 @@ from small_world import SmallWorld  # noqa: E402
 NOT_RUN = [
     (r"make ", "builds or installs: the build itself and tests/packages"),
     (r"hf download|pip install|docker build", "needs a network"),
+    (r"bash tools/gpu_check\.sh", "needs a card: gpu_check"),
     (r"sysctl ", "changes this machine"),
     (r"bench/(peers|tuner_table)\.py|tools/serve_bench\.py", "needs other programs"),
     (r"build/tests/", "is a test of its own"),
+    (r"python3 tools/predict_check\.py", "needs finished runs and a quiet machine: predict_check_test"),
     (r"RANK=0 ", "waits for another host: cluster_ranks_test"),
     (r"tlt completion fish", "is for fish: packages_completion"),
     (r"tlt man \| man", "needs man-db: packages_completion"),

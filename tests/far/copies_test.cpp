@@ -1,6 +1,6 @@
 // Copies between host and device in a step of the engine: one to the device, the batch, and one back,
-// the logits, whatever the layers, sequences and draft trees. So a forward pass has none, which a
-// graph of it requires.
+// 8 bytes for each row that is sampled from, whatever the layers, sequences and draft trees. So a
+// forward pass has none, which a graph of it requires.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -68,14 +68,19 @@ class FarCopiesTest : public ::testing::TestWithParam<std::tuple<int64_t, int64_
     return {.max_running = sequences(), .max_batch_tokens = 1200, .prefill_chunk = 1200};
   }
 
-  // Runs all groups; expects the same copies in every step after the first.
-  void expect_copies(rollout::Engine& engine) const {
+  // Runs all groups; expects the same copies in every step after the first, and results of at most
+  // `rows` rows for each sequence.
+  void expect_copies(rollout::Engine& engine, int64_t rows) const {
     for (const rollout::Group& group : groups()) engine.submit(group);
     const Copies want{.uploads = 1, .downloads = 1};
     ASSERT_TRUE(engine.step()) << "makes the table of angles";
     int64_t steps = 0;
-    for (Copies before = copies(); engine.step(); before = copies(), ++steps)
+    int64_t bytes = far_counts().downloaded_bytes;
+    for (Copies before = copies(); engine.step(); before = copies(), ++steps) {
       EXPECT_EQ(since(before), want) << "step " << steps;
+      EXPECT_LE(far_counts().downloaded_bytes - bytes, 8 * rows * sequences()) << "step " << steps;
+      bytes = far_counts().downloaded_bytes;
+    }
     EXPECT_GT(steps, 2);
     EXPECT_EQ(engine.take_finished().size(), groups().size());
   }
@@ -84,7 +89,7 @@ class FarCopiesTest : public ::testing::TestWithParam<std::tuple<int64_t, int64_
 TEST_P(FarCopiesTest, OfAStepWithoutSpeculation) {
   const auto model = make_model(Device::parse("far", 1));
   rollout::Engine engine(*model, options());
-  expect_copies(engine);
+  expect_copies(engine, /*rows=*/1);
 }
 
 TEST_P(FarCopiesTest, OfAStepWithTrees) {
@@ -95,7 +100,7 @@ TEST_P(FarCopiesTest, OfAStepWithTrees) {
       std::make_unique<OracleDrafter>(known, 100, /*acceptance=*/0.7, 1),
       drafter::Strategy{8, 4, kTreeRows}, 100);
   rollout::Engine engine(*model, options(), nullptr, nullptr, &speculation);
-  expect_copies(engine);
+  expect_copies(engine, /*rows=*/kTreeRows + 1);
   EXPECT_GT(speculation.stats().accepted_tokens, 0);
   EXPECT_FALSE(speculation.stats().failed);
 }
@@ -135,6 +140,32 @@ TEST_P(FarCopiesTest, OfATrainingPassOnlyItsBatch) {
     model->backward(tape, d_hidden, gradients);
     EXPECT_EQ(since(before), (Copies{.uploads = 1}));
   }
+}
+
+// One launch for all rows: the operations of a decode step depend on the layers only.
+TEST(FarLaunchesTest, OfADecodeStepDoNotGrowWithTheBatch) {
+  const auto operations = [](int64_t layers, int64_t sequences) {
+    model::ModelConfig config = tiny_config(model::Family::kQwen3);
+    config.layers = layers;
+    const auto model = make_tiny_model(config, at::kBFloat16, Device::parse("far", 1));
+    rollout::Engine engine(*model, {.max_running = sequences, .max_batch_tokens = 1200});
+    rollout::SamplingOptions sampling;
+    sampling.max_new_tokens = 6;
+    sampling.ignore_eos = true;
+    for (uint32_t prompt = 0; prompt < sequences; ++prompt)
+      engine.submit({.prompt_id = prompt,
+                     .tokens = random_tokens(3, prompt, 1 + prompt % 20, 100),
+                     .sampling = std::make_shared<const rollout::SamplingOptions>(sampling)});
+    engine.step();
+    engine.step();
+    const int64_t before = far_counts().operations;
+    engine.step();
+    return far_counts().operations - before;
+  };
+  const int64_t of_one = operations(2, 1);
+  EXPECT_GT(of_one, 2 * 5);
+  EXPECT_EQ(operations(2, 64), of_one);
+  EXPECT_EQ(operations(3, 64) - of_one, operations(4, 16) - operations(3, 16));
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, FarCopiesTest,

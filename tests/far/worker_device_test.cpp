@@ -33,7 +33,7 @@ TEST(WorkerDeviceTest, ACardWithItsNumberIsTheOne) {
   EXPECT_TRUE(device_of("cpu", worker(1)).is_cpu());
 }
 
-// Sampling, gradient sums and the optimizer are the host's work.
+// The optimizer is the host's work.
 TEST(WorkerDeviceTest, TheHostWorksWithAllThreads) {
   EXPECT_EQ(device_of("far", worker(0), 3).pool().threads(), 3);
   EXPECT_EQ(Device::parse("far", 0).pool().threads(), runtime::available_cores());

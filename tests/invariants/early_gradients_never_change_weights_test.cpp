@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 
+#include "tests/support/environment.h"
 #include "tests/support/small_run.h"
 
 namespace tlt {
@@ -39,6 +40,7 @@ class EarlyGradientsNeverChangeWeights : public ::testing::TestWithParam<std::st
   }
 
   const Scratch scratch_;
+  const tests::Variable without_kernels_{tests::kWithoutKernels, "1"};
 };
 
 TEST_P(EarlyGradientsNeverChangeWeights, ForAnyWorkersLossAndOptimizer) {

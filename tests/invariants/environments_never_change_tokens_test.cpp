@@ -1,6 +1,7 @@
 // Invariant: with a multi-turn environment the rollouts and weights of a run are the same with
-// speculation on and off, with 1 and 2 workers, in any order of answers, and after kill -9 or an
-// interrupt and a resume; and the trainer's logprobs are the rollout's over all turns.
+// speculation on and off, with 1 to 3 workers, in any order of answers, with calls that share lines,
+// and after kill -9 or an interrupt and a resume; and the trainer's logprobs are the rollout's over
+// all turns. Also where the environment replaces the rows' prompts by messages or tokens.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
@@ -25,7 +26,8 @@ constexpr double kLongSeconds = 300;
 constexpr int kEpisodes = 16;  // of a step
 
 // Asks the row's question again after each of the first two turns. The reward depends on what the
-// model wrote. With an argument the answers come late and out of order. As long as there is a file
+// model wrote. Some episodes have messages or tokens in place of the row's prompt. With an argument
+// the answers come late and out of order, and calls may share a line. As long as there is a file
 // `hold`, half of the episodes of the second step get no answer to their second turn: a file `held`
 // says so. Episodes are counted over all workers in the size of the file `begun`, without that of
 // the check of the first row, whose seed is 0.
@@ -47,6 +49,9 @@ def answer(call):
     if call['call'] == 'reset':
         turns[episode] = 0
         if call['seed'] % 2: out['messages'] = [{'role': 'user', 'content': '1,2:3'}]
+        if call['seed'] % 3 == 0: out['prompt'] = [{'role': 'user', 'content': '5,6:%d1' % (call['seed'] % 4)}]
+        elif call['seed'] % 4 == 0: out['prompt_token_ids'] = list(range(5, 11 + call['seed'] % 16))
+        if late: out['max_batch'] = 8
     else:
         turns[episode] += 1
         digest = hashlib.sha256(call['message']['content'].encode()).digest()
@@ -61,10 +66,12 @@ while True:
         if not data: break
         *lines, rest = (rest + data).split(b'\n')
         for line in lines:
-            call = json.loads(line)
-            if call['call'] == 'close': turns.pop(call['episode'], None)
-            elif late: waiting.append(call)
-            else: answer(call)
+            calls = json.loads(line)
+            if isinstance(calls, list): open(folder + 'lists', 'w')
+            for call in calls if isinstance(calls, list) else [calls]:
+                if call['call'] == 'close': turns.pop(call['episode'], None)
+                elif late: waiting.append(call)
+                else: answer(call)
     if waiting and (len(waiting) > 2 or not ready): answer(waiting.pop())
 )";
 
@@ -90,7 +97,6 @@ class EnvironmentsNeverChangeTokens : public ::testing::Test {
   }
   void SetUp() override {
     std::ofstream(scratch_ / "again.py") << kAgain;
-    run("whole", 1);
   }
   std::string late_command() const {
     return "environment.command=[\"python3\",\"" + (scratch_ / "again.py").string() +
@@ -101,6 +107,7 @@ class EnvironmentsNeverChangeTokens : public ::testing::Test {
 };
 
 TEST_F(EnvironmentsNeverChangeTokens, WithSpeculationWorkersAndOrder) {
+  run("whole", 1);
   for (const char* name : {"environment/failed", "training/rollout_probs_diff_max",
                            "training/rollout_logprobs_diff_max"})
     EXPECT_NE(
@@ -122,13 +129,57 @@ TEST_F(EnvironmentsNeverChangeTokens, WithSpeculationWorkersAndOrder) {
   EXPECT_LT(tests::sum_of_metric(scratch_ / "two", "rollout/cached_tokens"),
             tests::sum_of_metric(scratch_ / "whole", "rollout/cached_tokens"));
   tests::expect_same_files(scratch_ / "two", scratch_ / "whole", tests::state_files(kEpisodeSteps));
-  run("late", 1, {late_command()});
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "lists")) << "not announced";
+  run("late", 3, {late_command()});
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "lists"));
   std::vector<std::string> weights = tests::state_files(kEpisodeSteps);
   tests::expect_same_files(scratch_ / "late", scratch_ / "whole", weights);
 }
 
+// The row's own prompt is seen by no model then.
+TEST_F(EnvironmentsNeverChangeTokens, PromptOfTheEnvironmentIsAsOneOfTheRow) {
+  std::ofstream(scratch_ / "given.py") << R"(
+import json, sys
+for line in sys.stdin:
+    call = json.loads(line)
+    if call['call'] == 'close': continue
+    out = {'id': call['id']}
+    if call['call'] == 'reset':
+        if 'given' in call['row']['extra_info']: out['prompt'] = call['row']['extra_info']['given']
+    else:
+        out.update(reward=len(call['message']['content']) % 3, done=call['turn'] == 2,
+                   messages=[{'role': 'user', 'content': '3,4:7'}])
+    print(json.dumps(out), flush=True)
+)";
+  for (const bool is_given : {false, true}) {
+    const std::string name = is_given ? "given" : "rows";
+    std::ofstream rows(scratch_ / (name + ".jsonl"));
+    for (int i = 0; i < 4; ++i) {
+      const nlohmann::json real = {
+          {{"role", "user"}, {"content", std::to_string(i) + ",2,3:" + std::to_string(10 + i)}}};
+      nlohmann::json row = {{"prompt", real}, {"ground_truth", "1,2:3"}};
+      if (is_given)
+        row = {{"prompt", {{{"role", "user"}, {"content", "8,8:16"}}}},
+               {"ground_truth", "1,2:3"},
+               {"extra_info", {{"given", real}}}};
+      rows << row.dump() << "\n";
+    }
+    rows.close();
+    run(name, 1,
+        {"data.train_files=[\"" + (scratch_ / (name + ".jsonl")).string() + "\"]",
+         "environment.command=[\"python3\",\"" + (scratch_ / "given.py").string() + "\"]",
+         "trainer.total_training_steps=1"});
+    EXPECT_EQ(tests::sum_of_metric(scratch_ / name, "environment/failed"), 0);
+    EXPECT_GT(tests::sum_of_metric(scratch_ / name, "actor/grad_norm"), 0);
+  }
+  tests::expect_same_files(scratch_ / "given", scratch_ / "rows",
+                           {tests::checkpoint_folder(1) + "policy/model.safetensors",
+                            tests::checkpoint_folder(1) + "state/optimizer.safetensors"});
+}
+
 // The environment holds the second step, so that the run cannot end before the signal.
 TEST_F(EnvironmentsNeverChangeTokens, AfterKillAndInterrupt) {
+  run("whole", 1);
   for (const int signal : {SIGKILL, SIGTERM}) {
     const std::string name = signal == SIGKILL ? "killed" : "interrupted";
     for (const char* file : {"begun", "held"}) std::filesystem::remove(scratch_ / file);

@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/environment.h"
 #include "tests/support/small_run.h"
 
 namespace tlt {
@@ -69,6 +70,7 @@ class SpotTrainingNeverChangesTokens : public ::testing::TestWithParam<std::stri
   }
 
   const Scratch scratch_;
+  const tests::Variable without_kernels_{tests::kWithoutKernels, "1"};
 };
 
 TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedWithOneToThreeWorkers) {

@@ -16,7 +16,7 @@ import wheel
 
 
 TOOLS = ROOT / ".deps/tools"
-PLAIN = {"PATH": os.environ["PATH"]}  # without MAKEFLAGS: of `make -j2 test`, or `make test CUDA=1`
+PLAIN = {"PATH": os.environ["PATH"]}  # without MAKEFLAGS: of `make -j2 test`, or `make test CI=true`
 
 
 class InstallTest(ScratchCase):

@@ -10,14 +10,23 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <malloc.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <thread>
+#include <vector>
+
+#include "runtime/accelerator.h"
+
+#include "ops/cuda/emulated_block.h"
+#include "ops/cuda/kernels_emulated.h"
+#include "tests/support/test_device_name.h"
 
 namespace tlt::tests {
 namespace {
@@ -25,21 +34,42 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kFar = c10::DeviceType::PrivateUse1;
-// Set in every address of the device. Not a valid address of x86-64 (48 or 57 bits).
+// Set in every address of the device. Not a valid address of x86-64 (48 or 57 bits). Emulated
+// kernels take it off (ops/cuda/launch.h).
 constexpr uintptr_t kFarBit = uintptr_t{1} << 62;
+constexpr int64_t kFarBytes = int64_t{64} << 30;
 
 FarCounts counts;
 Clock::duration seconds_per_operation{};
 Clock::time_point busy_until;  // end of the work that was launched
 thread_local c10::DeviceIndex current = 0;
+int64_t allocated_bytes = 0;
 
-void launch() {
+// The operations of a graph, and the tensors that they made.
+struct Tape {
+  std::vector<std::function<void()>> operations;
+  std::vector<at::Tensor> made;
+  // Arguments of ATen's operations, which run while they are recorded, and what they held.
+  std::vector<std::pair<at::Tensor, at::Tensor>> before;
+};
+Tape* tape = nullptr;  // of the graph that is being captured
+
+void count_operation() {
+  if (tape) return;  // recorded, not run
   ++counts.operations;
   if (seconds_per_operation.count() > 0)
     busy_until = std::max(busy_until, Clock::now()) + seconds_per_operation;
 }
 
+// Counts an operation that has been run; `again` repeats it.
+template <class Again>
+void launched(const Again& again) {
+  count_operation();
+  if (tape) tape->operations.push_back(again);
+}
+
 void wait() {
+  TORCH_CHECK(!tape, "the host waits for the device, or copies, while a graph is captured");
   if (seconds_per_operation.count() > 0) std::this_thread::sleep_until(busy_until);
 }
 
@@ -56,6 +86,7 @@ class Allocator final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &release, device};
     void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
     TORCH_CHECK(memory != nullptr, "no memory for ", bytes, " bytes");
+    allocated_bytes += static_cast<int64_t>(malloc_usable_size(memory));
     std::memset(memory, 0xff, bytes);
     void* far = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(memory) | kFarBit);
     return {far, far, &release, device};
@@ -66,7 +97,10 @@ class Allocator final : public c10::Allocator {
   }
 
  private:
-  static void release(void* address) { std::free(real(address)); }
+  static void release(void* address) {
+    allocated_bytes -= static_cast<int64_t>(malloc_usable_size(real(address)));
+    std::free(real(address));
+  }
 };
 Allocator allocator;
 
@@ -108,6 +142,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     ++counts.synchronizations;
+    wait();
     std::this_thread::sleep_until(*static_cast<Clock::time_point*>(event));
   }
   double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
@@ -144,9 +179,31 @@ at::Tensor empty_far(at::IntArrayRef sizes, at::ScalarType type) {
       sizes, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type, std::nullopt);
 }
 
+// A new tensor, whose memory stays as long as the graph that is being captured.
+at::Tensor kept(const at::Tensor& made) {
+  if (tape) tape->made.push_back(made);
+  return made;
+}
+
 at::Tensor to_far(const at::Tensor& result) {
   at::Tensor out = empty_far(result.sizes(), result.scalar_type());
   near(out).copy_(result);
+  return kept(out);
+}
+
+// A tensor as it is now: a view of the caller's may have another size when a graph is replayed.
+struct Seen {
+  explicit Seen(const at::Tensor& tensor) : cpu(near(tensor)), owner(tensor.storage()) {}
+  at::Tensor cpu;
+  c10::Storage owner;
+};
+
+// A new tensor on the device of `like` with the values that `work` returns.
+template <class Work>
+at::Tensor launch_new(const at::Tensor& like, const Work& work) {
+  const c10::DeviceGuard guard(like.device());
+  const at::Tensor out = to_far(work());
+  launched([out, work] { near(out).copy_(work()); });
   return out;
 }
 
@@ -156,27 +213,28 @@ at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<at::ScalarTy
                                std::optional<at::Layout>, std::optional<at::Device> device,
                                std::optional<bool>, std::optional<at::MemoryFormat> format) {
   const c10::OptionalDeviceGuard guard(device);
-  return at::detail::empty_generic(sizes, &allocator,
-                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                   type.value_or(at::kFloat), format);
+  return kept(at::detail::empty_generic(sizes, &allocator,
+                                        c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                        type.value_or(at::kFloat), format));
 }
 
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                          std::optional<at::ScalarType> type, std::optional<at::Layout>,
                          std::optional<at::Device> device, std::optional<bool>) {
   const c10::OptionalDeviceGuard guard(device);
-  return at::detail::empty_strided_generic(sizes, strides, &allocator,
-                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                           type.value_or(at::kFloat));
+  return kept(at::detail::empty_strided_generic(sizes, strides, &allocator,
+                                                c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                type.value_or(at::kFloat)));
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_blocking*/) {
   if (is_far(from) && is_far(to)) {
-    launch();
-  } else {
-    ++(is_far(to) ? counts.uploads : counts.downloads);
-    wait();
+    far_launch([from = Seen(from), to = Seen(to)] { to.cpu.copy_(from.cpu); });
+    return to;
   }
+  ++(is_far(to) ? counts.uploads : counts.downloads);
+  if (!is_far(to)) counts.downloaded_bytes += static_cast<int64_t>(from.nbytes());
+  wait();
   near(to).copy_(near(from));
   return to;
 }
@@ -207,54 +265,110 @@ at::Scalar local_scalar(const at::Tensor& self) {
 
 // --- operations whose rows do not depend on each other ---
 
-// out[m, n] += a[m, 0] b[0, n] + a[m, 1] b[1, n] + …, in this order.
+// out[m, n] = a[m, 0] b[0, n] + a[m, 1] b[1, n] + …, in this order.
 __attribute__((target_clones("avx2", "default"))) void multiply(const float* a, const float* b,
                                                                 float* out, int64_t m, int64_t k,
                                                                 int64_t n) {
-  for (int64_t row = 0; row < m; ++row)
-    for (int64_t i = 0; i < k; ++i)
-      for (int64_t column = 0; column < n; ++column)
-        out[row * n + column] += a[row * k + i] * b[i * n + column];
+  constexpr int64_t kRows = 4, kColumns = 16;  // of a tile, whose sums are in registers
+  for (int64_t column = 0; column < n; column += kColumns)
+    for (int64_t row = 0; row < m; row += kRows) {
+      const int64_t rows = std::min(kRows, m - row), columns = std::min(kColumns, n - column);
+      float sums[kRows][kColumns] = {};
+      if (rows == kRows && columns == kColumns) {
+        for (int64_t i = 0; i < k; ++i)
+          for (int64_t r = 0; r < kRows; ++r)
+            for (int64_t c = 0; c < kColumns; ++c)
+              sums[r][c] += a[(row + r) * k + i] * b[i * n + column + c];
+      } else {
+        for (int64_t i = 0; i < k; ++i)
+          for (int64_t r = 0; r < rows; ++r)
+            for (int64_t c = 0; c < columns; ++c)
+              sums[r][c] += a[(row + r) * k + i] * b[i * n + column + c];
+      }
+      for (int64_t r = 0; r < rows; ++r)
+        std::copy_n(sums[r], columns, out + (row + r) * n + column);
+    }
 }
 
-// [B, M, K] x [B, K, N].
-at::Tensor batched_product(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
-  launch();
-  const c10::DeviceGuard guard(a.device());
-  const at::Tensor left = near(a).to(at::kFloat).contiguous(),
-                   right = near(b).to(at::kFloat).contiguous();
+std::function<int64_t(int64_t rows, int64_t sum)> first_of_sum;  // set_far_sum_order()
+
+// [B, M, K] x [B, K, N] in float32.
+at::Tensor products(at::Tensor left, at::Tensor right) {
   const int64_t m = left.size(1), k = left.size(2), n = right.size(2);
-  at::Tensor out = at::zeros({left.size(0), m, n}, at::kFloat);
+  if (first_of_sum && k > 0) {
+    const int64_t first = first_of_sum(m, k) % k;
+    left = left.roll(-first, 2);
+    right = right.roll(-first, 1);
+  }
+  left = left.to(at::kFloat).contiguous();
+  right = right.to(at::kFloat).contiguous();
+  at::Tensor out = at::empty({left.size(0), m, n}, at::kFloat);
   for (int64_t i = 0; i < left.size(0); ++i)
     multiply(left.const_data_ptr<float>() + i * m * k, right.const_data_ptr<float>() + i * k * n,
              out.mutable_data_ptr<float>() + i * m * n, m, k, n);
-  return to_far(out.to(type));
+  return out;
 }
 
-at::Tensor bmm(const at::Tensor& a, const at::Tensor& b) {
-  return batched_product(a, b, a.scalar_type());
+// out = a b (+ addend), rounded once. [B, M, K] x [B, K, N].
+at::Tensor& products_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                          const at::Tensor& addend = {}) {
+  TORCH_CHECK(is_far(a) && is_far(b) && is_far(out), "a product of tensors of two devices");
+  TORCH_CHECK(a.scalar_type() == b.scalar_type() &&
+                  (out.scalar_type() == a.scalar_type() || out.scalar_type() == at::kFloat),
+              "a product of ", a.scalar_type(), " in ", out.scalar_type());
+  const auto run = [to = Seen(out), left = Seen(a), right = Seen(b),
+                    add = Seen(addend.defined() ? addend : out), adds = addend.defined()] {
+    const bool batched = left.cpu.dim() == 3;
+    at::Tensor sum = batched ? products(left.cpu, right.cpu)
+                             : products(left.cpu.unsqueeze(0), right.cpu.unsqueeze(0)).squeeze(0);
+    to.cpu.copy_(adds ? sum + add.cpu : sum);
+  };
+  far_launch(run);
+  return out;
 }
 
-at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {
-  return batched_product(a.unsqueeze(0), b.unsqueeze(0), a.scalar_type()).squeeze(0);
+at::Tensor new_product(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
+  const c10::DeviceGuard guard(a.device());
+  at::Tensor out = a.dim() == 3 ? empty_far({a.size(0), a.size(1), b.size(2)}, type)
+                                : empty_far({a.size(0), b.size(1)}, type);
+  kept(out);
+  return products_into(out, a, b);
 }
 
-at::Tensor mm_dtype(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
-  TORCH_CHECK(a.scalar_type() == b.scalar_type() && (type == a.scalar_type() || type == at::kFloat),
-              "a product of ", a.scalar_type(), " in ", type);
-  return batched_product(a.unsqueeze(0), b.unsqueeze(0), type).squeeze(0);
+at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  return new_product(a, b, a.scalar_type());
+}
+at::Tensor& product_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  return products_into(out, a, b);
+}
+at::Tensor& product_dtype_out(const at::Tensor& a, const at::Tensor& b, at::ScalarType type,
+                              at::Tensor& out) {
+  TORCH_CHECK(type == out.scalar_type(), "out is ", out.scalar_type());
+  return products_into(out, a, b);
+}
+at::Tensor& addmm_out(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                      const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
+  TORCH_CHECK(beta.toDouble() == 1 && alpha.toDouble() == 1 && self.sizes() == out.sizes());
+  return products_into(out, a, b, self);
+}
+at::Tensor& addmm_dtype_out(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                            at::ScalarType type, const at::Scalar& beta, const at::Scalar& alpha,
+                            at::Tensor& out) {
+  TORCH_CHECK(type == out.scalar_type() && type == self.scalar_type(), "out is ",
+              out.scalar_type());
+  return addmm_out(self, a, b, beta, alpha, out);
 }
 
 template <class Body>
 at::Tensor for_elements(const at::Tensor& x, const Body& body) {
-  launch();
-  const c10::DeviceGuard guard(x.device());
-  const at::Tensor from = near(x).to(at::kFloat).contiguous();
-  at::Tensor out = at::empty_like(from);
-  const float* in = from.const_data_ptr<float>();
-  float* to = out.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < from.numel(); ++i) to[i] = body(in[i]);
-  return to_far(out.to(x.scalar_type()));
+  return launch_new(x, [x, body] {
+    const at::Tensor from = near(x).to(at::kFloat).contiguous();
+    at::Tensor out = at::empty_like(from);
+    const float* in = from.const_data_ptr<float>();
+    float* to = out.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < from.numel(); ++i) to[i] = body(in[i]);
+    return out.to(x.scalar_type());
+  });
 }
 
 float sigmoid_of(float x) { return 1 / (1 + std::exp(-x)); }
@@ -270,20 +384,20 @@ at::Tensor silu(const at::Tensor& x) {
 at::Tensor softmax(const at::Tensor& x, int64_t dimension, bool /*half_to_float*/) {
   TORCH_CHECK(x.scalar_type() == at::kFloat && (dimension == -1 || dimension == x.dim() - 1),
               "softmax over dimension ", dimension, " of ", x.sizes());
-  launch();
-  const c10::DeviceGuard guard(x.device());
-  const at::Tensor from = near(x).contiguous();
-  at::Tensor out = at::empty_like(from);
-  const int64_t columns = x.size(-1);
-  for (int64_t row = 0; row < x.numel() / std::max<int64_t>(columns, 1); ++row) {
-    const float* in = from.const_data_ptr<float>() + row * columns;
-    float* to = out.mutable_data_ptr<float>() + row * columns;
-    const float top = *std::max_element(in, in + columns);
-    float sum = 0;
-    for (int64_t i = 0; i < columns; ++i) sum += to[i] = std::exp(in[i] - top);
-    for (int64_t i = 0; i < columns; ++i) to[i] /= sum;
-  }
-  return to_far(out);
+  return launch_new(x, [x] {
+    const at::Tensor from = near(x).contiguous();
+    at::Tensor out = at::empty_like(from);
+    const int64_t columns = x.size(-1);
+    for (int64_t row = 0; row < x.numel() / std::max<int64_t>(columns, 1); ++row) {
+      const float* in = from.const_data_ptr<float>() + row * columns;
+      float* to = out.mutable_data_ptr<float>() + row * columns;
+      const float top = *std::max_element(in, in + columns);
+      float sum = 0;
+      for (int64_t i = 0; i < columns; ++i) sum += to[i] = std::exp(in[i] - top);
+      for (int64_t i = 0; i < columns; ++i) to[i] /= sum;
+    }
+    return out;
+  });
 }
 
 // --- all others: ATen's CPU kernels on the same memory, so views and in-place operations work ---
@@ -305,14 +419,17 @@ class Call {
   void run() {
     TORCH_CHECK(std::ranges::find(kAnyOrder, base_name()) == std::end(kAnyOrder), base_name(),
                 " adds in any order on CUDA");
-    launch();
+    count_operation();
     const size_t arguments = operation_.schema().arguments().size();
     for (size_t i = stack_.size() - arguments; i < stack_.size(); ++i) open_argument(stack_[i]);
     const c10::OptionalDeviceGuard guard(device_);
+    torch::jit::Stack inputs;
+    if (tape) inputs.assign(stack_.end() - static_cast<int64_t>(arguments), stack_.end());
     operation_.callBoxed(stack_);
     resize_outputs();
     const size_t results = operation_.schema().returns().size();
     for (size_t i = stack_.size() - results; i < stack_.size(); ++i) return_result(stack_[i]);
+    if (tape) tape->operations.push_back(again(inputs, results));
   }
 
  private:
@@ -332,7 +449,9 @@ class Call {
     }
     TORCH_CHECK(!device_ || *device_ == tensor.device(), name, ": tensors of two devices");
     device_ = tensor.device();
-    return opened_.emplace_back(tensor, near(tensor)).cpu;
+    opened_.emplace_back(tensor, near(tensor));
+    if (tape) tape->before.emplace_back(opened_.back().cpu, opened_.back().cpu.clone());
+    return opened_.back().cpu;
   }
   std::optional<c10::Device> device_or_far() const {
     return device_ ? device_ : std::optional(c10::Device(kFar, current));
@@ -355,10 +474,34 @@ class Call {
     }
   }
 
+  // Repeats the call.
+  std::function<void()> again(const torch::jit::Stack& inputs, size_t results) const {
+    const torch::jit::Stack outputs(stack_.end() - static_cast<int64_t>(results), stack_.end());
+    return [operation = operation_, inputs, outputs, opened = opened_] {
+      torch::jit::Stack stack = inputs;
+      operation.callBoxed(stack);
+      for (size_t i = 0; i < outputs.size(); ++i) refill(outputs[i], stack[i], opened);
+    };
+  }
+
+  // The values of a result that is none of the arguments.
+  static void refill(const c10::IValue& output, const c10::IValue& value,
+                     const std::vector<Opened>& opened) {
+    if (output.isTensorList()) {
+      const std::vector<at::Tensor> to = output.toTensorVector(), from = value.toTensorVector();
+      for (size_t i = 0; i < to.size(); ++i) near(to[i]).copy_(from[i]);
+    } else if (output.toTensor().defined()) {
+      for (const auto& [far, cpu] : opened)
+        if (cpu.is_same(value.toTensor())) return;
+      near(output.toTensor()).copy_(value.toTensor());
+    }
+  }
+
   // An `out` that the operation gave its size.
   void resize_outputs() {
     for (const auto& [far, cpu] : opened_) {
       if (cpu.sizes() == far.sizes()) continue;
+      TORCH_CHECK(!tape, "a graph changes the size of a tensor");
       TORCH_CHECK(far.numel() == 0, operation_.schema().name(), " changes the size of a tensor");
       resize_far(far, cpu.sizes(), std::nullopt);
       near(far).copy_(cpu);
@@ -397,11 +540,69 @@ void fallback(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   Call(operation, *stack).run();
 }
 
+// --- graphs ---
+
+class FarGraph final : public runtime::Graph {
+ public:
+  void replay() override {
+    for (const auto& operation : tape_.operations) {
+      operation();
+      count_operation();
+    }
+  }
+  Tape& tape() { return tape_; }
+
+ private:
+  Tape tape_;
+};
+
+class FarAccelerator final : public runtime::Accelerator {
+ public:
+  void* stream(at::Device) override { return nullptr; }
+
+  std::unique_ptr<runtime::Graph> capture(at::Device, const std::function<void()>& body) override {
+    TORCH_CHECK(!tape, "a graph is being captured");
+    auto graph = std::make_unique<FarGraph>();
+    tape = &graph->tape();
+    try {
+      body();
+    } catch (...) {
+      tape = nullptr;
+      restore(graph->tape());
+      throw;
+    }
+    tape = nullptr;
+    restore(graph->tape());
+    for (const at::Tensor& made : graph->tape().made)
+      if (made.is_floating_point()) near(made).fill_(NAN);
+    return graph;
+  }
+
+  // What was launched has not run.
+  static void restore(Tape& recorded) {
+    for (size_t i = recorded.before.size(); i-- > 0;)
+      recorded.before[i].first.copy_(recorded.before[i].second);
+    recorded.before.clear();
+  }
+
+  runtime::DeviceMemory memory(at::Device) override {
+    return {.free_bytes = kFarBytes - allocated_bytes, .total_bytes = kFarBytes};
+  }
+
+  at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) override {
+    return at::empty(sizes, type);
+  }
+};
+
 const bool installed = [] {
   static Hooks hooks;
+  static FarAccelerator accelerator;
+  runtime::register_accelerator(kFar, accelerator);
   c10::SetAllocator(kFar, &allocator);
   at::RegisterPrivateUse1HooksInterface(&hooks);
   c10::register_privateuse1_backend("far");
+  ops::cuda::set_launch_hook(&far_launch);
+  if (!std::getenv(tests::kWithoutKernels)) ops::set_device_kernels(kFar, &ops::emulated_kernels());
   return true;
 }();
 
@@ -421,9 +622,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("as_strided", at::native::as_strided_tensorimpl);
   library.impl("view", at::native::view);
   library.impl("_reshape_alias", at::native::_reshape_alias);
-  library.impl("mm", mm);
-  library.impl("mm.dtype", mm_dtype);
-  library.impl("bmm", bmm);
+  for (const char* name : {"mm", "bmm"}) {
+    const std::string base = name;
+    library.impl(base.c_str(), product);
+    library.impl((base + ".out").c_str(), product_out);
+    library.impl((base + ".dtype").c_str(), new_product);
+    library.impl((base + ".dtype_out").c_str(), product_dtype_out);
+  }
+  library.impl("addmm.out", addmm_out);
+  library.impl("addmm.dtype_out", addmm_dtype_out);
   library.impl("exp", exp);
   library.impl("sigmoid", sigmoid);
   library.impl("silu", silu);
@@ -431,6 +638,17 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }
 
 const FarCounts& far_counts() { return counts; }
+
+void far_launch(const std::function<void()>& work) {
+  if (!tape) work();  // a graph's is only recorded
+  launched(work);
+}
+
+void* far_address(const void* address) { return real(address); }
+
+void set_far_sum_order(std::function<int64_t(int64_t rows, int64_t sum)> first) {
+  first_of_sum = std::move(first);
+}
 
 void set_far_seconds_per_operation(double seconds) {
   seconds_per_operation =

@@ -11,6 +11,12 @@
 // result depends on that row alone. So the invariants hold here bit by bit, and where one does not,
 // the code that a GPU would run is at fault.
 //
+// The kernels of our own are those of a GPU, over emulated blocks (ops/cuda/kernels_emulated.h).
+//
+// Its graphs (runtime/accelerator.h) record operations and repeat them without the code around them.
+// Unlike CUDA it also runs them when it records them; new tensors of a graph are NaN until the first
+// replay. A copy from or to the host and a wait are errors meanwhile.
+//
 // A program that this file is linked into has the device "far" (runtime::Device::parse); there are
 // kFarDevices of them. No other program knows the name.
 //
@@ -20,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace tlt::tests {
 
@@ -29,6 +36,7 @@ struct FarCounts {
   int64_t operations = 0;        // kernels, copies on the device included
   int64_t uploads = 0;           // copies from the host to the device
   int64_t downloads = 0;         // copies to the host, and single values that the host reads
+  int64_t downloaded_bytes = 0;  // of the copies to the host
   int64_t synchronizations = 0;  // times the host waited for the device without a copy
 
   bool operator==(const FarCounts&) const = default;
@@ -36,6 +44,16 @@ struct FarCounts {
 
 // Since the start of the program.
 const FarCounts& far_counts();
+
+// Runs and counts one more operation, which is no operation of ATen: `work` on real addresses
+// (far_address()). A graph that is being captured keeps `work` and what it holds.
+void far_launch(const std::function<void()>& work);
+// The host's address of memory of the device.
+void* far_address(const void* address);
+
+// From now on the sum of a product of `rows` rows begins with its element `first`, as of a library
+// that chooses its kernel by the sizes of a call. Null: with the first, as initially.
+void set_far_sum_order(std::function<int64_t(int64_t rows, int64_t sum)> first);
 
 // From now on an operation takes this long on the device, whose work the host does not wait for
 // until it copies a tensor or synchronizes. Initially 0.

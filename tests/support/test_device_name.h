@@ -9,6 +9,10 @@
 
 namespace tlt::tests {
 
+// Set in the environment of a program with the device "far": ATen's bodies run instead of emulated
+// kernels, with which a run of many steps takes minutes.
+inline constexpr const char* kWithoutKernels = "TLT_FAR_WITHOUT_KERNELS";
+
 inline std::string test_device_name() {
   const char* name = std::getenv("TLT_TEST_DEVICE");
   return name ? name : "cpu";

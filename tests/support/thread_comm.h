@@ -9,8 +9,12 @@
 
 #include <barrier>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cluster/comm.h"
@@ -29,6 +33,8 @@ struct SharedDesk {
   std::vector<at::Tensor> tensors;
   std::vector<std::string> bytes;
   std::barrier<> meeting;
+  std::mutex mutex;
+  std::map<std::pair<int64_t, int>, std::shared_ptr<SharedDesk>> parts;  // by split and color
 };
 
 class ThreadComm final : public cluster::Comm {
@@ -58,6 +64,13 @@ class ThreadComm final : public cluster::Comm {
     desk_.meeting.arrive_and_wait();
     return all;
   }
+  void all_gather(at::Tensor& parts) override {
+    lay_down(parts.select(0, rank_));
+    for (int other = 0; other < desk_.workers; ++other)
+      parts.select(0, other).copy_(desk_.tensors[static_cast<size_t>(other)]);
+    desk_.meeting.arrive_and_wait();
+  }
+  std::unique_ptr<cluster::Comm> split(int color) override;
   std::vector<double> all_reduce_sum(std::vector<double> values) override {
     at::Tensor tensor = at::tensor(values, at::kDouble);
     all_reduce_sum(tensor);
@@ -80,7 +93,25 @@ class ThreadComm final : public cluster::Comm {
 
   SharedDesk& desk_;
   const int rank_;
+  std::shared_ptr<SharedDesk> own_;  // of a part
+  int64_t splits_ = 0;
 };
+
+inline std::unique_ptr<cluster::Comm> ThreadComm::split(int color) {
+  int rank = 0, size = 0;
+  const std::vector<std::string> colors = all_gather_bytes(std::to_string(color));
+  for (int other = 0; other < desk_.workers; ++other) {
+    if (colors[static_cast<size_t>(other)] != std::to_string(color)) continue;
+    if (other == rank_) rank = size;
+    ++size;
+  }
+  const std::scoped_lock lock(desk_.mutex);
+  std::shared_ptr<SharedDesk>& part = desk_.parts[{splits_++, color}];
+  if (!part) part = std::make_shared<SharedDesk>(size);
+  auto comm = std::make_unique<ThreadComm>(*part, rank);
+  comm->own_ = part;
+  return comm;
+}
 
 // The Comm of a single worker.
 inline std::unique_ptr<cluster::Comm> solo() { return cluster::make_comm(cluster::Launch{}, {}); }

@@ -12,15 +12,18 @@ A fault takes part in a run at these points, in this order; each does nothing un
 """
 
 import errno
+import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
-from _torture_runs import Hosts
+from _torture_runs import JOB_SECRET, MASTER_PORT, ROOT, Hosts, Problem
 
 HERE = pathlib.Path(__file__).resolve().parent
 CGROUPS = [pathlib.Path("/sys/fs/cgroup/memory"), pathlib.Path("/sys/fs/cgroup")]  # of version 1, 2
@@ -30,6 +33,7 @@ class Fault:
     has_moment = True       # strikes at a moment of the run
     kills = False           # may end processes by SIGKILL
     may_refuse = False      # the same command may refuse to resume, by the name of a file
+    is_early = False        # strikes in the first step
     min_workers = 1
     extra_seconds = 0       # that the run may take longer
 
@@ -74,6 +78,32 @@ class KillWorker(Fault):
 
     def strike(self, run):
         send(self.pick_worker(run), signal.SIGKILL)
+
+
+class Join(Fault):
+    """A worker is killed, if there are several, and another one joins the run."""
+    kills = True
+    is_early = True
+    extra_seconds = 60
+
+    def strike(self, run):
+        pids = run.worker_pids()
+        if len(pids) > 1:
+            send(pids[-1], signal.SIGKILL)
+        with open(self.scene.log, "ab") as output:
+            joining = subprocess.Popen([*run.command, "--join"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output,
+                                       stderr=output, start_new_session=True)
+        joined = re.compile(r"\d+ workers? from here on")
+        end = time.monotonic() + self.extra_seconds  # then the run hangs, which the campaign finds
+        while (run.poll() and time.monotonic() < end
+               and not joined.search(self.scene.log.read_text(errors="replace"))):
+            time.sleep(0.05)
+        self.note(joined=bool(joined.search(self.scene.log.read_text(errors="replace"))))
+        if run.running():
+            run.add(joining)
+        else:  # the run ended before its next step
+            joining.kill()
+            joining.wait()
 
 
 class KillAll(Fault):
@@ -369,6 +399,84 @@ class Network(Fault):
         return rank
 
 
+class KillHost(Network):
+    """A worker on a host of its own is killed; the log says how long the others needed to continue."""
+    kills = True
+    min_workers = 3
+
+    def strike(self, run):
+        rank = self.random.randrange(1, self.scene.workers)
+        self.note(rank=rank)
+        send(run.members[rank].pid, signal.SIGKILL)
+
+    def settle(self):
+        took = re.search(r"forming the group again took ([\d.]+) s", self.scene.log.read_text(errors="replace"))
+        if took:
+            self.note(seconds_to_continue=float(took[1]))
+
+
+class Stranger(Network):
+    """A host on the same network without the secret: reads all packets, tries to join the run, and fills the ports of
+    the workers with connections and garbage (_stranger.py)."""
+    is_early = True
+    extra_seconds = 120
+
+    def set_up(self):
+        self.scene.hosts = Hosts(f"torture{os.getpid()}_", self.scene.workers + 1)
+        self.scene.hosts.flood()
+        self.reader = self.start("read", JOB_SECRET, stdout=subprocess.PIPE)
+
+    def start(self, *words, **streams):
+        inside = ["ip", "netns", "exec", self.scene.hosts.names[-1]]
+        return subprocess.Popen([*inside, sys.executable, str(HERE / "_stranger.py"), *words], text=True, **streams)
+
+    def strike(self, run):
+        places = [f"{Hosts.address(rank)}:{port}" for rank, member in enumerate(run.members)
+                  for port in listening_ports(member.pid)]
+        with self.start("attack", *places, stdout=subprocess.PIPE) as attack:
+            while run.poll() and attack.poll() is None:
+                time.sleep(0.1)
+            attack.terminate()
+            self.note(connections=json.loads(attack.communicate(timeout=60)[0]))
+        for secret in ("", "stranger" * 4):
+            self.note(**{"joins_with_another_secret" if secret else "joins_without_secret": self.join(run, secret)})
+
+    def join(self, run, secret):
+        """The exit code of a worker with this secret that says it is rank 1."""
+        environment = {**os.environ, "RANK": "1", "WORLD_SIZE": str(self.scene.workers),
+                       "MASTER_ADDR": Hosts.address(0), "MASTER_PORT": str(MASTER_PORT)}
+        if secret:
+            environment["TLT_JOB_SECRET"] = secret
+        inside = ["ip", "netns", "exec", self.scene.hosts.names[-1]]
+        folder = f"trainer.default_local_dir={self.scene.base}/stranger"
+        return subprocess.run([*inside, *run.command, folder, "trainer.timeout_seconds=5"], cwd=ROOT, check=False,
+                              capture_output=True, env=environment, timeout=300).returncode
+
+    def settle(self):
+        self.reader.send_signal(signal.SIGTERM)
+        seen = json.loads(self.reader.communicate(timeout=60)[0])
+        self.note(**seen)
+        if not seen["keys_of_rendezvous"]:
+            raise Problem(f"the stranger did not see the packets of the workers: {seen}")
+        if seen["secret"]:
+            raise Problem("the job secret was on the network")
+        joined = [name for name in ("joins_without_secret", "joins_with_another_secret") if self.details.get(name) == 0]
+        if joined:
+            raise Problem(f"the stranger: {joined}")
+
+    def tear_down(self):
+        self.reader.kill()
+        self.reader.wait()
+        super().tear_down()
+
+
+def listening_ports(pid):
+    """Of the network namespace of the process."""
+    listening = "0A"
+    rows = [line.split() for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].split(":")[1], 16) for row in rows if row[3] == listening]
+
+
 class Partition(Network):
     """A worker's cable is out for some seconds: half of the times longer than the workers wait for each other."""
     extra_seconds = 30
@@ -420,4 +528,5 @@ KINDS = {
     "slow_disk": SlowDisk, "failing_disk": FailingDisk, "descriptors": Descriptors, "address_space": AddressSpace,
     "memory": Memory, "wall_clock": WallClock, "boot_clock": BootClock, "damage": Damage, "partition": Partition,
     "flapping_link": FlappingLink, "slow_network": SlowNetwork, "network_delay": Delay, "network_loss": Loss,
+    "kill_host": KillHost, "join": Join, "stranger": Stranger,
 }

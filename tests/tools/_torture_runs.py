@@ -35,6 +35,13 @@ RESULTS = ["checkpoints/step_*/policy/model.safetensors", "checkpoints/step_*/ad
            "checkpoints/step_*/state/optimizer.safetensors", "checkpoints/step_*/state/loop.json", "rollouts/*.jsonl"]
 
 
+JOB_SECRET = "torture" * 4  # of workers in network namespaces
+
+
+class Problem(Exception):
+    """What the campaign looks for; the fault's folder is kept."""
+
+
 def sha256_of(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -115,6 +122,10 @@ class Hosts:
         """Delays, drops or slows what the worker receives."""
         self.call("ip", "netns", "exec", self.hub, "tc", "qdisc", "replace", "dev", f"cable{rank}", "root", *qdisc)
 
+    def flood(self):
+        """Sends every packet to all hosts, as a hub does: each can read what the others send."""
+        self.in_hub("link", "set", "bridge", "type", "bridge", "ageing_time", "0")
+
     def remove(self):
         for name in [*self.names, self.hub]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
@@ -124,7 +135,7 @@ class Run:
     """Running processes of one command: `tlt train --workers N`, or a rank in each of some network namespaces."""
 
     def __init__(self, command, workers, log, hosts=None, prepare=None, environment=None):
-        self.workers, self.log, self.hosts = workers, log, hosts
+        self.command, self.workers, self.log, self.hosts = command, workers, log, hosts
         self.begin = time.monotonic()
         self.peak_kib = self.peak_address_kib = 0
         self.codes = {}
@@ -136,13 +147,17 @@ class Run:
         if self.hosts:
             environment = {**environment, "RANK": str(rank), "WORLD_SIZE": str(self.workers),
                            "MASTER_ADDR": self.hosts.address(0), "MASTER_PORT": str(MASTER_PORT),
-                           "TLT_JOB_SECRET": "torture" * 4}
+                           "TLT_JOB_SECRET": JOB_SECRET}
             command = ["ip", "netns", "exec", self.hosts.names[rank], *command]
         elif self.workers > 1:
             command = [*command, "--workers", str(self.workers)]
         with open(self.log, "ab") as output:
             return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                     start_new_session=True, preexec_fn=prepare, env={**os.environ, **environment})
+
+    def add(self, member):
+        """A process that has joined the run, of subprocess.Popen()."""
+        self.members.append(member)
 
     def running(self):
         return [member for member in self.members if member.pid not in self.codes]

@@ -29,17 +29,14 @@ import sys
 import time
 
 from _torture_faults import KINDS
-from _torture_runs import ROOT, SAME_RESULTS, STEPS, VARIANTS, Run, command_of, differences, digests_of
+from _torture_runs import (ROOT, SAME_RESULTS, STEPS, VARIANTS, Problem, Run, command_of, differences,
+                           digests_of)
 
 DOCUMENTED = {0, 1, 2, 3, 130, 143}
 KILLED = 137  # of a worker or of a member that the fault may have ended by SIGKILL
 INTERNALS = re.compile(r"terminate called|frame #|what\(\):|core dumped|Segmentation|LOG ERROR|Sanitizer")
 MOST_STARTS = 5
 PLANTS = ("weights", "rollouts", "exit_code", "hang")
-
-
-class Problem(Exception):
-    """What the campaign looks for; the fault's folder is kept."""
 
 
 class Scene:
@@ -143,7 +140,7 @@ class Campaign:
     def disturb(self, fault, scene, line, choice):
         """Runs, strikes and finishes the run; writes into `line` what happened, also before a Problem."""
         command = command_of(self.arguments.program, scene.folder, line["variant"], line["options"])
-        moment, text = self.draw_moment(scene, choice)
+        moment, text = self.draw_moment(scene, choice, fault.is_early)
         run = Run(command, scene.workers, scene.log, scene.hosts, **fault.launch())
         try:
             bound = self.arguments.bound + fault.extra_seconds
@@ -164,17 +161,20 @@ class Campaign:
         if "outcome" in line:
             return
         fault.remove()
-        is_done = all(code == 0 for code in codes) and not fault.may_refuse
+        others = [code for code in codes if not (fault.kills and code == KILLED)]
+        is_done = others and all(code == 0 for code in others) and not fault.may_refuse
         line["outcome"] = "continued" if is_done else self.resume(fault, scene, command, line)
 
     @staticmethod
-    def draw_moment(scene, choice):
+    def draw_moment(scene, choice, is_early):
         """A time, or a time after a file appears: a step's rollouts (its update begins), its checkpoint, half written
         or whole (the next rollouts begin)."""
-        if choice.random() < 0.4:
+        if not is_early and choice.random() < 0.4:
             at = choice.uniform(0, 1.2 * scene.seconds)
             return (lambda seconds: seconds >= at), f"after {at:.2f} s"
         step, delay = choice.randint(1, STEPS), choice.choice([0, choice.uniform(0, scene.seconds / STEPS / 2)])
+        if is_early:
+            step, delay = 1, 0
         name = choice.choice([f"rollouts/{step:06}.jsonl", f"checkpoints/step_{step:06}.writing",
                               f"checkpoints/step_{step:06}"])
         first = []

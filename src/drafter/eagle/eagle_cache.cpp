@@ -110,6 +110,7 @@ void EagleLanes::move(EagleCache& cache, std::span<const int32_t> parents, int64
     is_used_[static_cast<size_t>(set)] = true;
     next_set_of_lane_[lane] = set;
   }
+  copies_.clear();
   int64_t free = 0;
   for (size_t lane = 0; lane < parents.size(); ++lane) {
     if (next_set_of_lane_[lane] != kNone) continue;
@@ -118,8 +119,9 @@ void EagleLanes::move(EagleCache& cache, std::span<const int32_t> parents, int64
     next_set_of_lane_[lane] = free;
     const int64_t parent = set_of_lane_[static_cast<size_t>(parents[lane])];
     for (int64_t i = base_ / ops::kPageSlots; i < ops::pages_for(base_ + written); ++i)
-      cache.kv_cache_.copy_page(page(parent, i), page(free, i));
+      copies_.push_back({page(parent, i), page(free, i)});
   }
+  cache.kv_cache_.copy_pages(copies_);
   set_of_lane_.swap(next_set_of_lane_);
 }
 

@@ -106,7 +106,8 @@ class EagleLanes {
   std::vector<kv::PageId> pages_;  // [sets, table pages]; sets after the first own their pages
                                    // from the base's page on
   std::vector<int64_t> set_of_lane_, next_set_of_lane_;
-  std::vector<bool> is_used_;  // by set
+  std::vector<ops::PageCopy> copies_;  // scratch
+  std::vector<bool> is_used_;          // by set
 };
 
 }  // namespace tlt::drafter

@@ -274,7 +274,7 @@ void EagleDrafter::read_prompts() {
     run(network_.features(states_.view(), activations_));
     stats_.rows_read += rows;
   }
-  for (const Copy& copy : copies_) cache_.kv_cache().copy_page(copy.from, copy.to);
+  cache_.kv_cache().copy_pages(copies_);
 }
 
 // Reads all new pairs; the feature of a beam's last pair is its root's.
@@ -395,8 +395,6 @@ void EagleDrafter::choose_children(const at::Tensor& hidden) {
 
 void EagleDrafter::choose_tokens(int64_t first, int64_t rows) {
   const Device& device = network_.device();
-  const at::Tensor copy = device.is_cpu() ? at::Tensor() : logits_.view().cpu();
-  const at::Tensor& host = device.is_cpu() ? logits_.view() : copy;
   top_.clear();
   for (int64_t row = first; row < first + rows; ++row) {
     const Expansion& expansion = expansions_[static_cast<size_t>(row)];
@@ -406,8 +404,17 @@ void EagleDrafter::choose_tokens(int64_t first, int64_t rows) {
                     .probabilities = std::span(probabilities_).subspan(at, count),
                     .draws = expansion.draws});
   }
-  top_k_.choose(device, {host.const_data_ptr<float>(), static_cast<size_t>(rows * head_rows_)},
-                top_);
+  if (const int64_t most = TopKSoftmax::most_of(top_, head_rows_);
+      ops::finds_top_tokens(device, most)) {
+    inverse_temperatures_.clear();
+    for (const TopK& row : top_) inverse_temperatures_.push_back(inverse_temperature_of(row));
+    ops::find_top_tokens(device, {logits_.view(), most, inverse_temperatures_}, found_);
+    top_k_.choose(found_, top_);
+  } else {
+    const at::Tensor host = logits_.view().cpu();
+    top_k_.choose(device, {host.const_data_ptr<float>(), static_cast<size_t>(rows * head_rows_)},
+                  top_);
+  }
   for (const TopK& row : top_)
     for (int32_t& token : row.tokens) token = head_.token_of(token);
 }

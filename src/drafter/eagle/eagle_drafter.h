@@ -172,14 +172,11 @@ class EagleDrafter final : public Drafter {
   };
   std::vector<RootRead> roots_read_;   // of the current pass
   std::vector<Reading> prompts_read_;  // to read before those of the sequences
-  struct Copy {
-    kv::PageId from, to;
-  };
-  std::vector<Copy> copies_;   // of partly filled prompt pages, made after that
-  model::RowBuffer states_;    // [T, S] of the next pass's pairs
-  model::RowBuffer features_;  // [T, D] of the next pass's nodes
-  model::RowBuffer roots_;     // [beams, D]
-  model::RowBuffer logits_;    // [rows, R]
+  std::vector<ops::PageCopy> copies_;  // of partly filled prompt pages, made after that
+  model::RowBuffer states_;            // [T, S] of the next pass's pairs
+  model::RowBuffer features_;          // [T, D] of the next pass's nodes
+  model::RowBuffer roots_;             // [beams, D]
+  model::RowBuffer logits_;            // [rows, R]
   drafter::DraftActivations activations_;
   struct Expansion {
     int64_t first;  // into tokens_ and probabilities_
@@ -188,6 +185,8 @@ class EagleDrafter final : public Drafter {
   };
   std::vector<Expansion> expansions_;  // by row
   std::vector<TopK> top_;
+  std::vector<float> inverse_temperatures_;  // of top_
+  std::vector<ops::TopToken> found_;         // by the device
   TopKSoftmax top_k_;
   std::vector<int32_t> tokens_;
   std::vector<float> probabilities_;

@@ -10,6 +10,11 @@
 #include "ops/cpu.h"
 
 namespace tlt::drafter {
+
+float inverse_temperature_of(const TopK& top) {
+  return static_cast<float>(1 / top.draws.rule.logprob_temperature());
+}
+
 namespace {
 
 constexpr int64_t kPart = 4096;           // logits: 16 KB
@@ -38,19 +43,19 @@ class Largest {
     ids_[place] = id;
   }
 
-  // Replaces missing ids when fewer logits are finite than requested.
-  void fill_up() {
-    for (int32_t id = 0; int32_t & place : ids_) {
-      if (place >= 0) continue;
-      while (std::ranges::find(ids_, id) != ids_.end()) ++id;
-      place = id;
-    }
-  }
-
  private:
   std::span<int32_t> ids_;
   std::span<float> values_;
 };
+
+// Replaces missing ids (-1) when fewer logits are finite than requested.
+void fill_up(std::span<int32_t> ids) {
+  for (int32_t id = 0; int32_t & place : ids) {
+    if (place >= 0) continue;
+    while (std::ranges::find(ids, id) != ids.end()) ++id;
+    place = id;
+  }
+}
 
 // Number of tokens to find in a row.
 size_t count_of(const TopK& top, int64_t columns) {
@@ -59,23 +64,13 @@ size_t count_of(const TopK& top, int64_t columns) {
              : std::clamp(TopK::kConsidered, top.tokens.size(), static_cast<size_t>(columns));
 }
 
-float inverse_temperature_of(const TopK& top) {
-  return static_cast<float>(1 / top.draws.rule.logprob_temperature());
-}
-
 }  // namespace
 
 void TopKSoftmax::choose(const Device& device, std::span<const float> logits,
                          std::span<const TopK> top) {
   const auto rows = std::ssize(top), columns = std::ssize(logits) / std::max<int64_t>(rows, 1);
   parts_ = (columns + kPart - 1) / kPart;
-  most_ = 0;
-  for (const TopK& row : top) {
-    TLT_CHECK(!row.tokens.empty() && row.tokens.size() == row.probabilities.size() &&
-                  std::ssize(row.tokens) <= columns,
-              "top ", row.tokens.size(), " of ", columns);
-    most_ = std::max(most_, count_of(row, columns));
-  }
+  most_ = static_cast<size_t>(most_of(top, columns));
   const auto tasks = static_cast<size_t>(rows * parts_);
   parts_of_rows_.resize(tasks);
   ids_.resize(tasks * most_);
@@ -95,6 +90,36 @@ void TopKSoftmax::choose(const Device& device, std::span<const float> logits,
   else
     for (int64_t task = 0; task < rows * parts_; ++task) find_part(task);
   for (int64_t row = 0; row < rows; ++row) merge(row_of(row), row, top[static_cast<size_t>(row)]);
+}
+
+int64_t TopKSoftmax::most_of(std::span<const TopK> top, int64_t columns) {
+  size_t most = 0;
+  for (const TopK& row : top) {
+    TLT_CHECK(!row.tokens.empty() && row.tokens.size() == row.probabilities.size() &&
+                  std::ssize(row.tokens) <= columns,
+              "top ", row.tokens.size(), " of ", columns);
+    most = std::max(most, count_of(row, columns));
+  }
+  return static_cast<int64_t>(most);
+}
+
+void TopKSoftmax::choose(std::span<const ops::TopToken> found, std::span<const TopK> top) {
+  const size_t most = found.size() / std::max<size_t>(top.size(), 1);
+  for (size_t row = 0; row < top.size(); ++row) {
+    const auto its = found.subspan(row * most, count_of(top[row], static_cast<int64_t>(most)));
+    largest_ids_.clear();
+    for (const ops::TopToken& one : its) largest_ids_.push_back(one.token);
+    fill_up(largest_ids_);
+    considered_.clear();
+    for (size_t i = 0; i < its.size(); ++i)
+      considered_.push_back({.token = largest_ids_[i],
+                             .before = its[i].before,
+                             .probability = its[i].probability,
+                             .untruncated = its[i].probability});
+    const SharedUniforms& draws = top[row].draws;
+    if (!draws.empty() && draws.rule.truncates()) truncate(draws.rule, considered_);
+    write(top[row]);
+  }
 }
 
 void TopKSoftmax::find(std::span<const float> part, int32_t first_id, float inverse_temperature,
@@ -124,7 +149,7 @@ void TopKSoftmax::merge(std::span<const float> logits, int64_t row, const TopK& 
     for (size_t i = part * most_; i < (part + 1) * most_ && values_[i] > largest.least(); ++i)
       largest.add(ids_[i], values_[i]);
   }
-  largest.fill_up();
+  fill_up(largest_ids_);
   for (size_t part = first; part < end; ++part)
     sum += std::exp((parts_of_rows_[part].top - highest) * inverse_temperature) *
            parts_of_rows_[part].sum;
@@ -141,8 +166,12 @@ void TopKSoftmax::merge(std::span<const float> logits, int64_t row, const TopK& 
     else
       add_up(logits, std::span(parts_of_rows_).subspan(first, static_cast<size_t>(parts_)), log_sum,
              inverse_temperature);
-    use_uniform(top.draws.numbers.front(), considered_);
   }
+  write(top);
+}
+
+void TopKSoftmax::write(const TopK& top) {
+  if (!top.draws.empty()) use_uniform(top.draws.numbers.front(), considered_);
   for (size_t i = 0; i < top.tokens.size(); ++i) {
     top.tokens[i] = considered_[i].token;
     top.probabilities[i] = static_cast<float>(considered_[i].probability);

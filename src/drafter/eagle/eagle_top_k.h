@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "drafter/shared_uniforms.h"
+#include "ops/sampling.h"
 #include "runtime/device.h"
 
 namespace tlt::drafter {
@@ -28,6 +29,8 @@ struct TopK {
   static constexpr size_t kConsidered = 8;
 };
 
+float inverse_temperature_of(const TopK& top);
+
 // Owns       scratch.
 // Threading  engine thread only; uses the device's.
 class TopKSoftmax {
@@ -35,6 +38,10 @@ class TopKSoftmax {
   // Fills top[i] from row i of the logits [rows, columns].
   // REQUIRES: 1 <= tokens.size() == probabilities.size() <= columns for all of them.
   void choose(const Device& device, std::span<const float> logits, std::span<const TopK> top);
+  // Where a device found the most likely tokens: most_of(top, columns) for each row, in its order.
+  void choose(std::span<const ops::TopToken> found, std::span<const TopK> top);
+  // The largest number of tokens to find in a row.
+  static int64_t most_of(std::span<const TopK> top, int64_t columns);
 
  private:
   struct Part {
@@ -43,6 +50,8 @@ class TopKSoftmax {
 
   void find(std::span<const float> part, int32_t first_id, float inverse_temperature, size_t task);
   void merge(std::span<const float> logits, int64_t row, const TopK& top);
+  // Writes the best of considered_.
+  void write(const TopK& top);
   // Sets `before` of each of considered_: the probability of all tokens before it in the row.
   void add_up(std::span<const float> logits, std::span<const Part> parts, float log_sum,
               float inverse_temperature);

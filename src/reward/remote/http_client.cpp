@@ -212,7 +212,7 @@ HttpAnswer exchange(const HttpUrl& url, const HttpRequest& request,
 std::string post_json(std::span<const HttpUrl> urls, const HttpRequest& request,
                       HttpClock::time_point deadline) {
   TLT_CHECK(!urls.empty());
-  auto backoff = http_duration(kFirstBackoffSeconds);
+  auto backoff = to_duration(kFirstBackoffSeconds);
   for (int tries = 1;; ++tries) {
     const HttpUrl& url = urls[static_cast<size_t>(tries - 1) % urls.size()];
     HttpAnswer answer = exchange(url, request, deadline);
@@ -225,7 +225,7 @@ std::string post_json(std::span<const HttpUrl> urls, const HttpRequest& request,
       std::this_thread::sleep_until(
           request.should_stop ? std::min<HttpClock::time_point>(HttpClock::now() + kLookAgain, next)
                               : next);
-    backoff = std::min(2 * backoff, http_duration(kLongestBackoffSeconds));
+    backoff = std::min(2 * backoff, to_duration(kLongestBackoffSeconds));
   }
 }
 

@@ -20,16 +20,14 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
+
 namespace tlt::reward {
 
 using HttpClock = std::chrono::steady_clock;
 
-inline HttpClock::duration http_duration(double seconds) {
-  return std::chrono::duration_cast<HttpClock::duration>(std::chrono::duration<double>(seconds));
-}
-
 inline HttpClock::time_point http_deadline(double seconds) {
-  return HttpClock::now() + http_duration(seconds);
+  return HttpClock::now() + to_duration(seconds);
 }
 
 inline constexpr int64_t kMaxHttpAnswerBytes = 4 << 20;

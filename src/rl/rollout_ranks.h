@@ -1,0 +1,55 @@
+// RolloutRanks: which workers roll out together. With rollout.tensor_model_parallel_size=S, workers
+// S g … S g + S - 1 are tensor parallel group g: the first one leads, with an engine, and the others
+// follow (rollout/tensor_parallel_group.h). Groups of consecutive workers are on one host where the
+// launcher numbers workers host by host. In training each worker is one by itself again.
+//
+// Owns       the communicators of the group and of the leaders, the group.
+// Borrows    the run context.
+// Threading  engine thread only. All workers call the same functions in the same order.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cluster/comm.h"
+#include "rollout/tensor_parallel_group.h"
+#include "run/run_context.h"
+#include "run/run_options.h"
+
+namespace tlt::rl {
+
+class RolloutRanks {
+ public:
+  // All workers together.
+  RolloutRanks(const run::RunOptions& options, const run::RunContext& context);
+
+  // Whether this worker has no engine of its own.
+  bool follows() const { return group_ && !group_->leads(); }
+  // Whether some workers do.
+  bool has_followers() const { return group_ != nullptr; }
+  // Workers that have one.
+  int64_t engines() const;
+  // The policy of an engine. REQUIRES: not follows(), or only its kv_shape() is used.
+  rollout::TargetModel target() const { return {*context_.model, group_.get()}; }
+  // Of the workers with an engine. REQUIRES: not follows().
+  cluster::Comm& leaders() const { return leaders_ ? *leaders_ : *context_.comm; }
+
+  // Runs `body`, which uses engines, on the workers that have one, while the others follow. Returns
+  // its result, on followers that of their leader.
+  std::string together(const std::function<std::string()>& body);
+
+  // The policy has been updated.
+  void new_weights();
+
+ private:
+  const run::RunContext& context_;
+  const int64_t size_;                                         // of a group
+  const std::unique_ptr<cluster::Comm> members_;               // of this group; null: of one
+  const std::unique_ptr<cluster::Comm> leaders_;               // null: all workers lead
+  const std::unique_ptr<rollout::TensorParallelGroup> group_;  // null: of one
+};
+
+}  // namespace tlt::rl

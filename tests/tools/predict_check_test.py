@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tools/predict_check.py on a run folder that is written here, with the real `tlt simulate` and measured costs that are
+written here too, so that nothing depends on the machine's load.
+
+    predict_check_test.py BUILD/tlt
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OPTIONS = """[model]
+path = "{root}/models/demo"
+[data]
+train_batch_size = 4
+max_response_length = 64
+[rollout]
+n = 2
+max_num_seqs = 8
+[actor]
+ppo_max_token_len_per_gpu = 4096
+[speculative]
+enable = {speculates}
+"""
+# Measures nothing: a pass takes a millisecond, whatever its rows.
+PROGRAM = """#!{python}
+import json, os, sys
+words = sys.argv[1:]
+if words[:2] == ["bench", "forward"]:
+    assert words[-2:] == ["--threads", str(max(1, os.cpu_count() // 2))], words
+    context = int(words[words.index("--context") + 1])
+    for kind in ("tree", "sequences"):
+        for rows in (1, 64):
+            print(json.dumps({{"as": kind, "rows": rows, "context": context, "forward_seconds_p50": 0.0008,
+                              "head_seconds_p50": 0.0002}}))
+elif words[:2] == ["bench", "train"]:
+    print(json.dumps({{"train_tokens_per_second": 10000.0}}))
+else:
+    os.execv("{program}", ["tlt", *words])
+"""
+
+
+def write_run(folder, speculates, seconds):
+    (folder / "rollouts").mkdir(parents=True)
+    (folder / "options.toml").write_text(OPTIONS.format(root=ROOT, speculates=str(speculates).lower()))
+    (folder / "rollouts" / "000001.jsonl").write_text('{"response_tokens": 40}\n' * 8)
+    rows = [{"timing_s/step": seconds, "timing_s/gen": 0.042, "rollout/idle_share": 0.0, "rollout/workers": 2,
+             "prompt_length/mean": 8.0, "response_length/mean": 40.0} for _ in range(2)]  # fmt: skip
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def check(program, *runs):
+    return subprocess.run([sys.executable, ROOT / "tools/predict_check.py", *runs, "--program", program],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+
+
+def error_of(output, what):
+    line = next(line for line in output.splitlines() if what in line)
+    return float(line.split()[-1].rstrip("%")) / 100
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        fake = folder / "tlt"
+        fake.write_text(PROGRAM.format(python=sys.executable, program=pathlib.Path(sys.argv[1]).resolve()))
+        fake.chmod(0o755)
+        # 4 groups of 2 on 2 workers: 42 passes, the prompts' included; 4 groups' tokens by two workers at 10,000 a second;
+        # and some milliseconds for gradients and moments.
+        write_run(folder / "good", False, 0.042 + 176 / 10000 + 0.004)
+        ended = check(fake, folder / "good")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert "plain" in ended.stdout and abs(error_of(ended.stdout, "rollout, s")) <= 0.05, ended.stdout
+        assert abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout
+        write_run(folder / "slow", True, 1.0)
+        ended = check(fake, folder / "slow")
+        assert ended.returncode == 1 and error_of(ended.stdout, "step, s") < -0.5, ended.stdout + ended.stderr
+        for missing in ("options.toml", "metrics.jsonl"):
+            write_run(folder / ("no_" + missing), False, 1.0)
+            (folder / ("no_" + missing) / missing).unlink()
+            ended = check(fake, folder / ("no_" + missing))
+            assert ended.returncode == 1 and missing in ended.stderr and ended.stderr.count("\n") == 1, ended.stderr
+    print("predict_check: as expected")
+
+
+if __name__ == "__main__":
+    main()

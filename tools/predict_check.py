@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares finished runs of tlt train with what tlt simulate predicts for them.
+
+    python tools/predict_check.py runs/demo [RUN ...] [--program build/tlt] [--within 0.1]
+
+For each run: `tlt bench forward` and `tlt bench train` measure the costs on this machine, in as many processes at a time
+as the run had workers; `tlt simulate` then rolls out the run's own response lengths with them. Printed are seconds of a
+step and of its rollouts, and the idle share of the workers, predicted and measured, as means of the run's steps. Nothing
+is fitted to the run but its lengths and the acceptance lengths of its drafters. Needs a quiet machine, the one of the
+run. Exit code 1 if a prediction is off by more than --within (idle shares: by so much of the workers' time).
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import tomllib
+
+ROWS = "1,2,4,8,16,32,64"
+CONTEXTS = (64, 512)
+DEVICE_PEAK = 0.233e12  # of the simulator's device cpu
+
+
+class Failure(Exception):
+    """What the user has to change."""
+
+
+def read_json_lines(path):
+    if not path.is_file():
+        raise Failure(f"{path} is missing; give the folder of a finished run of tlt train")
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
+class Run:
+    """A run's options and metrics."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        if not (self.folder / "options.toml").is_file():
+            raise Failure(f"{folder} has no options.toml; give the folder of a finished run of tlt train")
+        with open(self.folder / "options.toml", "rb") as file:
+            self.options = tomllib.load(file)
+        self.steps = [row for row in read_json_lines(self.folder / "metrics.jsonl") if "timing_s/step" in row]
+        if not self.steps:
+            raise Failure(f"{folder}/metrics.jsonl has no step; let the run finish one")
+
+    def option(self, name):
+        value = self.options
+        for part in name.split("."):
+            value = value[part]
+        return value
+
+    def mean(self, name, default=None):
+        values = [row[name] for row in self.steps if name in row]
+        if not values:
+            if default is not None:
+                return default
+            raise Failure(f"{self.folder}/metrics.jsonl has no {name}")
+        return sum(values) / len(values)
+
+    def workers(self):
+        return round(self.mean("rollout/workers"))
+
+    def way(self):
+        if not self.option("speculative.enable"):
+            return "plain"
+        return "tlt-early" if self.mean("rollout/early_gradient_seconds", 0) > 0 else "tlt"
+
+    def model_config(self):
+        path = pathlib.Path(self.option("model.path")) / "config.json"
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def write_lengths(self, path):
+        rows = [row for file in sorted((self.folder / "rollouts").glob("*.jsonl")) for row in read_json_lines(file)]
+        if not rows:
+            raise Failure(f"{self.folder}/rollouts has no responses; they are the lengths that are simulated")
+        with open(path, "w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps({"response_tokens": row["response_tokens"]}) + "\n")
+
+
+def model_name(config):
+    known = {(8, 512): "headline", (12, 128): "demo"}
+    name = known.get((config["num_hidden_layers"], config["hidden_size"]))
+    if name is None:
+        raise Failure("tlt simulate has no shape of this model; models/demo and models/headline are known here")
+    return name
+
+
+def run_program(words):
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        raise Failure(f"{' '.join(words)}: {ended.stderr.strip()}")
+    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+
+
+def run_together(words, processes):
+    """Lines of as many processes at a time."""
+    words = [*words, "--threads", str(max(1, (os.cpu_count() or 1) // processes))]
+    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
+        return list(pool.map(run_program, [words] * processes))
+
+
+def mean_line(lines):
+    """Numbers are averaged; the rest is that of the first line."""
+    mean = dict(lines[0])
+    for key, value in mean.items():
+        if isinstance(value, float):
+            mean[key] = sum(line[key] for line in lines) / len(lines)
+    return mean
+
+
+def measure_forward(program, run, path):
+    with open(path, "w", encoding="utf-8") as file:
+        for context in CONTEXTS:
+            words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", ROWS, "--as",
+                     "tree,sequences", "--context", str(context), "--repeat", "60"]
+            for lines in zip(*run_together(words, run.workers())):
+                file.write(json.dumps(mean_line(lines)) + "\n")
+
+
+def measure_update(program, run, config):
+    """costs.train_efficiency: as CostModel::training in src/simulate/cost_model.cpp, solved for it."""
+    length = int(run.mean("response_length/mean"))
+    words = [program, "bench", "train", "--model", run.option("model.path"), "--prompts", "2", "--samples", "4",
+             "--new-tokens", str(length), "--repeat", "2"]
+    line = mean_line([lines[-1] for lines in run_together(words, run.workers())])
+    hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
+    head = config.get("head_dim", hidden // heads)
+    attention = hidden * head * (2 * heads + 2 * config["num_key_value_heads"])
+    parameters = layers * (attention + 3 * hidden * config["intermediate_size"]) + config["vocab_size"] * hidden
+    operations = 6 * parameters + 12 * layers * heads * head * length / 2
+    return operations * line["train_tokens_per_second"] / DEVICE_PEAK
+
+
+def predict(program, run, folder):
+    config = run.model_config()
+    costs, lengths = folder + "/forward.jsonl", folder + "/lengths.jsonl"
+    measure_forward(program, run, costs)
+    run.write_lengths(lengths)
+    options = {
+        "device": "cpu", "model": model_name(config), "workers": run.workers(), "ways": run.way(),
+        "total_training_steps": len(run.steps), "train_batch_size": run.option("data.train_batch_size"),
+        "n": run.option("rollout.n"), "prompt_length": max(1, round(run.mean("prompt_length/mean"))),
+        "max_response_length": run.option("data.max_response_length"), "lengths": "rollouts:" + lengths,
+        "max_num_seqs": run.option("rollout.max_num_seqs"),
+        "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,
+        "bench_forward": costs, "stride": 1, "costs.train_efficiency": f"{measure_update(program, run, config):.4g}"}
+    words = [program, "simulate", *(f"{name}={value}" for name, value in options.items()), "--json"]
+    return run_program(words)[0]
+
+
+def errors_of(run, predicted):
+    """(what, predicted, measured, error), the error of a share as a difference."""
+    for what, ours, theirs in (("step, s", "step_seconds", "timing_s/step"),
+                               ("rollout, s", "rollout_seconds", "timing_s/gen")):
+        measured = run.mean(theirs)
+        yield what, predicted[ours], measured, predicted[ours] / measured - 1
+    measured = run.mean("rollout/idle_share")
+    yield "idle share", predicted["idle_share"], measured, predicted["idle_share"] - measured
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("--program", default="build/tlt")
+    parser.add_argument("--within", type=float, default=0.1)
+    arguments = parser.parse_args()
+    is_within = True
+    print(f"{'run':<28}{'way':<11}{'workers':>8}  {'':<12}{'predicted':>10}{'measured':>10}{'error':>8}")
+    for folder in arguments.runs:
+        run = Run(folder)
+        with tempfile.TemporaryDirectory() as scratch:
+            predicted = predict(arguments.program, run, scratch)
+        for what, ours, theirs, error in errors_of(run, predicted):
+            print(f"{folder:<28}{run.way():<11}{run.workers():>8}  {what:<12}{ours:>10.3f}{theirs:>10.3f}{error:>+8.0%}")
+            is_within = is_within and abs(error) <= arguments.within
+    return 0 if is_within else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        sys.exit(f"predict_check.py: {failure}")
