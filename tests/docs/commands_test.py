@@ -30,6 +30,8 @@ NOT_RUN = [
     (r"build/tests/", "is a test of its own"),
     (r"python3 tools/predict_check\.py", "needs finished runs and a quiet machine: predict_check_test"),
     (r"RANK=0 ", "waits for another host: cluster_ranks_test"),
+    (r"build/tlt train RECIPE\.toml --join", "waits for a run: join_test"),
+    (r"torchrun |srun ", "needs a launcher: tensor_parallel_test"),
     (r"tlt completion fish", "is for fish: packages_completion"),
     (r"tlt man \| man", "needs man-db: packages_completion"),
     (r"sha256sum --check", "packages_release"),
@@ -51,7 +53,7 @@ COMMAND_SECONDS = 900  # of a command that hangs; machines may be loaded
 
 def listed(command):
     """The pattern of NOT_RUN that a command has, if any."""
-    return next((pattern for pattern, _ in NOT_RUN if re.match(pattern, command.text)), None)
+    return next((pattern for pattern, _ in NOT_RUN if re.match(pattern, command.text.lstrip())), None)
 
 
 def is_server(command):
