@@ -27,7 +27,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 # Seconds that each part may take; together less than ten minutes.
-parts=(libraries:15 doctor:20 products:40 ops:40 invariants:100 memcheck:40 decode:100 graphs:30 attention:25 strategies:50
+parts=(libraries:15 doctor:20 products:40 ops:40 invariants:100 memcheck:40 decode:100 graphs:30 strategies:50
   train:70 peer:50)
 readonly kSkipped=77
 case $device in cuda | far) ;; *) echo "gpu_check: no device '$device'; give cuda or far" >&2; exit 2 ;; esac
@@ -57,7 +57,6 @@ part_libraries() {  # names that no library has
 
 part_doctor() { if [ "$device" = cuda ]; then nvidia-smi; fi; tlt doctor; }
 part_products() {  # does a row's result depend on the other rows, for every weight's shape
-  tlt doctor --help | grep -q -- --products || skip "tlt doctor has no --products"
   local models=(Qwen2.5-7B Qwen2.5-32B) model code=0  # names of tlt simulate
   [ "$device" = cuda ] || models=(models/demo)
   for model in "${models[@]}"; do tlt doctor --device "$device" --products "$model" || code=1; done
@@ -94,15 +93,12 @@ part_memcheck() {  # of the kernels: attention, rows and sampling, in decoding a
   return "$code"
 }
 
-has_bench() { tlt bench --help | grep -qE "^ +$1 "; }
 part_decode() { tlt bench decode --shape "$shape" --device "$device" --batch "$batches" --new-tokens "$tokens" --repeat 1; }
 part_graphs() {
-  has_bench graphs || skip "no tlt bench graphs"
   local sizes=(--batch 64 --responses 128 --prompt-tokens 64 --new-tokens "$tokens")
   [ "$device" = cuda ] || sizes=(--batch 4 --responses 8 --prompt-tokens 9 --new-tokens "$tokens")
   tlt bench graphs --shape "$shape" --device "$device" "${sizes[@]}"
 }
-part_attention() { has_bench attention || skip "no tlt bench attention"; tlt bench attention --device "$device"; }
 part_strategies() {  # draft tokens that cost nothing, of which 6 are accepted
   local many=8
   [ "$device" = cuda ] || many=2
@@ -115,7 +111,7 @@ part_train() {
     tlt train recipes/demo.toml trainer.device="$device" trainer.total_training_steps=1 rollout.n=2 data.train_batch_size=2 \
       data.max_response_length=32 'data.val_files=[]' trainer.test_freq=0 trainer.default_local_dir=run
 }
-part_peer() { on_card; python3 tools/gpu_peer.py "$batches"; }
+part_peer() { on_card; python3 tools/_gpu_peer.py "$batches"; }
 
 append() {  # append PART EXIT-CODE SECONDS LIMIT: the part's line of the report; its output is in part.log
   { echo "==== $1"; cat part.log; } >>"$out/log.txt"

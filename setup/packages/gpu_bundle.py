@@ -48,7 +48,7 @@ def fill(build, root):
         stage.copy(path.resolve(), root / "lib" / name)
         strip(root / "lib" / name)
     stage.copy(build / "tests/device_cases.txt", root / "bin/device_cases.txt")
-    for file in ("tools/gpu_check.sh", "tools/gpu_peer.py", "recipes/demo.toml"):
+    for file in ("tools/gpu_check.sh", "tools/_gpu_peer.py", "recipes/demo.toml"):
         stage.copy(stage.ROOT / file, root / file)
     shutil.copytree(stage.ROOT / "models/demo", root / "models/demo")
 

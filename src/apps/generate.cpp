@@ -165,8 +165,10 @@ Prompts read_all(const GenerateFlags& flags, const model::ModelConfig& config,
   return Prompts(std::move(rows));
 }
 
-// What a response depends on besides its prompt: the header of a partial file.
+// What a response depends on besides its prompt: the header of a partial file, and what workers
+// compare. Null where there is neither, as the files of the model are read for it.
 nlohmann::ordered_json settings_of(const GenerateFlags& flags, const model::PolicyModel& policy) {
+  if (is_stream(flags.output_path()) && flags.tensor_parallel_size == 1) return nullptr;
   const rollout::SamplingOptions& sampling = flags.sampling;
   nlohmann::ordered_json settings = flags.model.settings(policy);
   settings.update({{"--samples", flags.samples},
@@ -298,12 +300,12 @@ class Generation {
 
 // Borrows flags and prompts.
 cli::OrderedOutput open_output(const GenerateFlags& flags, const Prompts& prompts,
-                               const model::PolicyModel& policy, const cli::Arguments& arguments) {
+                               const nlohmann::ordered_json& settings,
+                               const cli::Arguments& arguments) {
   return cli::OrderedOutput(
       {.path = flags.output_path(),
        .resume = flags.resume,
-       .settings =
-           is_stream(flags.output_path()) ? nlohmann::ordered_json() : settings_of(flags, policy),
+       .settings = settings,
        .lines = prompts.size() * flags.samples,
        .resume_command = cli::shell_command(arguments, "--resume")},
       [&flags, &prompts](const json& line, int64_t /*number*/, const std::string& where) {
@@ -342,8 +344,9 @@ int run_generate(const cli::Arguments& arguments) {
   const auto tokenizer = flags.model.load_tokenizer(*policy);
   model::check_divisible(policy->config(), flags.tensor_parallel_size, kTensorParallel,
                          flags.model.model);
+  const nlohmann::ordered_json settings = settings_of(flags, *policy);
   if (!workers.is_first()) {
-    workers.follow(settings_of(flags, *policy), *policy);
+    workers.follow(settings, *policy);
     return interrupted() ? interrupt_exit_code() : 0;
   }
   TLT_CHECK_INPUT(tokenizer || !flags.output.empty(), flags.model.model,
@@ -353,12 +356,12 @@ int run_generate(const cli::Arguments& arguments) {
                                     .model = flags.model.model,
                                     .vocabulary = policy->config().vocabulary,
                                     .wraps_texts = flags.chat});
-  cli::OrderedOutput output = open_output(flags, prompts, *policy, arguments);
+  cli::OrderedOutput output = open_output(flags, prompts, settings, arguments);
   // So the tuner measures only batch sizes that can occur.
   const int64_t missing = prompts.size() * flags.samples - output.done();
   flags.engine.max_running = std::clamp<int64_t>(missing, 1, flags.engine.max_running);
   // Connected now: whatever is wrong with the input is known without the other workers.
-  const rollout::TargetModel target = workers.connect(settings_of(flags, *policy), *policy);
+  const rollout::TargetModel target = workers.connect(settings, *policy);
   const Stopwatch stopwatch;
   const auto speculation = flags.speculation.make(target, flags.engine);
   rollout::Engine engine(target, flags.engine, /*stop_string=*/nullptr, /*observer=*/nullptr,

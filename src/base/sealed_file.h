@@ -1,8 +1,8 @@
 // Sealed files: what a program keeps for its next start, with a first line that names the format,
 // and a checksum.
 //
-//   write_sealed_file(path, "tlt unfinished step 2\n", bytes);
-//   const std::string bytes = read_sealed_file(path, {"tlt unfinished step 2\n", kMaxBytes});
+//   write_sealed_file(path, "tlt example 1\n", bytes);
+//   const std::string bytes = read_sealed_file(path, {"tlt example 1\n", /*max_bytes=*/1 << 20});
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

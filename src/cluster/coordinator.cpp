@@ -234,7 +234,7 @@ WorkerState Coordinator::state(int worker) const {
 }
 
 bool Coordinator::is_idle(const Worker& worker) const {
-  return worker.requesting && !worker.given && worker.running.empty() && !is_step_done();
+  return marks_of(worker).is_idle && !is_step_done();
 }
 
 void Coordinator::join(int worker, Commands& out) {

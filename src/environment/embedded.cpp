@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kCallsPerLine = 64;  // calls in one line
+constexpr int64_t kCallsPerLine = 64;
 
 std::vector<CalledTool> tools_of(const Json& call) {
   std::vector<CalledTool> tools;
@@ -44,20 +44,6 @@ Json answer_to(const Json& call, Embedded& environment,
   return json_of(observation);
 }
 
-}  // namespace
-
-Json tool_message(const CalledTool& call, const std::string& content) {
-  return {{"role", "tool"}, {"tool_call_id", call.id}, {"name", call.name}, {"content", content}};
-}
-
-std::unique_ptr<Embedded> make_embedded(const std::string& name) {
-  if (name == "countdown") return make_countdown_game();
-  if (name == "python") return make_python_tool();
-  throw InputError("no environment is called '" + name + "'; give countdown or python");
-}
-
-namespace {
-
 // Answers a call, unless it is close.
 void take(const Json& call, Embedded& environment,
           std::map<int64_t, std::unique_ptr<Episode>>& episodes, std::ostream& answers) {
@@ -78,6 +64,16 @@ void take(const Json& call, Embedded& environment,
 }
 
 }  // namespace
+
+Json tool_message(const CalledTool& call, const std::string& content) {
+  return {{"role", "tool"}, {"tool_call_id", call.id}, {"name", call.name}, {"content", content}};
+}
+
+std::unique_ptr<Embedded> make_embedded(const std::string& name) {
+  if (name == "countdown") return make_countdown_game();
+  if (name == "python") return make_python_tool();
+  throw InputError("no environment is called '" + name + "'; give countdown or python");
+}
 
 // A batch gets a line for each answer: the first ones need not wait for the last one.
 void serve(Embedded& environment, std::istream& calls, std::ostream& answers) {

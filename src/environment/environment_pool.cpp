@@ -264,12 +264,13 @@ void EnvironmentPool::read(Program& program) {
 
 bool EnvironmentPool::try_take_line(Program& program, const std::string& line) {
   const Json answer = parse_limited_json(line);
-  if (!answer.is_discarded() && !(answer.is_array() && program.max_batch > 1))
-    return try_take(program, answer);
-  if (answer.is_array())
+  if (answer.is_discarded()) {
+    end(program, unasked(line));
+    return false;
+  }
+  if (answer.is_array() && program.max_batch > 1)
     return std::ranges::all_of(answer, [&](const Json& one) { return try_take(program, one); });
-  end(program, unasked(line));
-  return false;
+  return try_take(program, answer);
 }
 
 bool EnvironmentPool::try_take(Program& program, const Json& answer) {

@@ -90,7 +90,7 @@ TEST_F(TurnRendererTest, PromptIsTheConversationWithoutATurn) {
       HasSubstr("x"));
 }
 
-// One test for each format, of a whole turn: environment_pool.h has the calls as it sends them.
+// What else a format may have is in chat_template/tool_calls_test.cpp.
 TEST_F(TurnRendererTest, EachFormatHasItsCalls) {
   const std::pair<const char*, std::string> kinds[] = {
       {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>"},

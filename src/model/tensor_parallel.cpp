@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/tensor_parallel.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/check.h"
 
 namespace tlt::model {
 namespace {
 
-constexpr int64_t kSizes[] = {8, 4, 2, 1};
+constexpr int64_t kSizes[] = {1, 2, 4, 8};
 constexpr int64_t kVector = 16;  // multiple of the inner size, as in ModelConfig::check()
 
 bool divides(const ModelConfig& config, int64_t size) {
@@ -17,7 +20,7 @@ bool divides(const ModelConfig& config, int64_t size) {
 }  // namespace
 
 void check_tensor_parallel_size(int64_t size, const std::string& option) {
-  TLT_CHECK_INPUT(size == 1 || size == 2 || size == 4 || size == 8, option, " is ", size,
+  TLT_CHECK_INPUT(std::ranges::find(kSizes, size) != std::end(kSizes), option, " is ", size,
                   "; give 1, 2, 4 or 8");
 }
 
@@ -26,7 +29,7 @@ void check_divisible(const ModelConfig& config, int64_t size, const std::string&
   if (size == 1 || divides(config, size)) return;
   int64_t most = 1;
   for (const int64_t other : kSizes)
-    if (divides(config, other) && other > most) most = other;
+    if (divides(config, other)) most = other;  // they rise
   TLT_CHECK_INPUT(false, option, " is ", size, ", and ", model, " has ", config.heads, " heads, ",
                   config.kv_heads, " KV heads and an intermediate size of ", config.intermediate,
                   ": each rank needs as many heads and KV heads as the others, and a multiple of ",

@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <optional>
 
 #include "ops/device_batch.h"
+#include "ops/on_device.h"
 
 namespace tlt::ops::aten {
 
@@ -37,10 +37,13 @@ void linear_slices(const at::Tensor& x, const at::Tensor& w, at::Tensor& parts) 
         product(x.narrow(1, i * width, width), w.narrow(1, i * width, width).t()));
 }
 
-void add_slices(const at::Tensor& parts, const at::Tensor& residual, at::Tensor& out) {
-  at::Tensor sum = parts.select(0, 0).clone();
-  for (int64_t i = 1; i < parts.size(0); ++i) sum.add_(parts.select(0, i));
-  out.copy_(sum + residual);
+void add_slices(const at::Tensor& slices, const LinearExtras& extras, at::Tensor& out) {
+  const at::Tensor own = slices.narrow(1, 0, out.size(0));
+  at::Tensor sum = own.select(0, 0);
+  for (int64_t i = 1; i < own.size(0); ++i) sum = sum + own.select(0, i);
+  if (extras.bias) sum = sum + *extras.bias;
+  if (extras.residual) sum = sum + *extras.residual;
+  out.copy_(sum);
 }
 
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
@@ -67,20 +70,6 @@ at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Te
   const at::Tensor s = inverse_rms(x, epsilon), g = dy * weight;
   return g * s - x * s.pow(3) * (g * x).mean(-1, true);
 }
-
-// The batch on the device of the call: the caller's, or one of its own.
-class OnDevice {
- public:
-  explicit OnDevice(const AttentionRows& rows) : given_(rows.on_device) {
-    if (!given_) own_.emplace(rows.batch, rows.cache.storage.device());
-  }
-  const DeviceBatch& operator*() const { return given_ ? *given_ : *own_; }
-  const DeviceBatch* operator->() const { return &**this; }
-
- private:
-  const DeviceBatch* given_;
-  std::optional<DeviceBatch> own_;
-};
 
 // Elements that the layout of keys keeps together (ops/attention.h).
 int64_t unit_of(const at::Tensor& storage) {

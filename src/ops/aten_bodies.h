@@ -18,7 +18,8 @@ at::Tensor indices(std::span<const int32_t> tokens, const Device& device);
 
 void linear(const at::Tensor& x, const at::Tensor& w, at::Tensor& out, const LinearExtras& extras);
 void linear_slices(const at::Tensor& x, const at::Tensor& w, at::Tensor& parts);
-void add_slices(const at::Tensor& parts, const at::Tensor& residual, at::Tensor& out);
+// out [M, C] = the sum of slices [S, >= M, C] in order, + bias + residual where given; rounded once.
+void add_slices(const at::Tensor& slices, const LinearExtras& extras, at::Tensor& out);
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& w, at::Tensor& dx,
                            bool accumulate);
 void linear_backward_weight(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "ops/aten_bodies.h"
 #include "ops/cpu/bridge.h"
 #include "ops/cuda/kernels.h"
 #include "ops/device_batch.h"
 #include "ops/device_rows.h"
+#include "ops/on_device.h"
 
 namespace tlt::ops {
 namespace {
@@ -52,25 +52,11 @@ at::Tensor parts_for(const cuda::AttentionRowsOf& call, const at::Device& device
   const int64_t rows = call.tile_rows * call.tiles;
   const int64_t blocks = (call.rows + rows - 1) / rows * call.kv_heads;
   const int64_t part = call.heads * (call.head_size + 2) * static_cast<int64_t>(sizeof(float));
-  if (call.splits < 2 || blocks >= kEnoughBlocks ||
-      call.rows * call.splits * part > kMostPartBytes)
+  if (call.splits < 2 || blocks >= kEnoughBlocks || call.rows * call.splits * part > kMostPartBytes)
     return {};
   return at::empty({call.rows, call.splits, call.heads, call.head_size + 2},
                    at::TensorOptions(device).dtype(at::kFloat));
 }
-
-// The batch on the device of the call: the caller's, or one of its own.
-class OnDevice {
- public:
-  explicit OnDevice(const AttentionRows& rows) : given_(rows.on_device) {
-    if (!given_) own_.emplace(rows.batch, rows.cache.storage.device());
-  }
-  const DeviceBatch& operator*() const { return given_ ? *given_ : *own_; }
-
- private:
-  const DeviceBatch* given_;
-  std::optional<DeviceBatch> own_;
-};
 
 // Null: there are none for this shape. InputError on CUDA, where a row of ATen's attention depends
 // on the other rows.
@@ -132,10 +118,10 @@ bool try_device_attention_backward(const Device& device, const AttentionRows& ro
                                  .d_v = d.d_v.mutable_data_ptr<float>()};
   call.rows.out = gradient.out.mutable_data_ptr();
   call.rows.lse = gradient.lse.mutable_data_ptr<float>();
-  call.tiles = list((*on_device).key_tiles());
-  call.ends = list((*on_device).ends());
-  call.seen_until = list((*on_device).seen_until());
-  call.key_tiles = (*on_device).key_tiles().size(0);
+  call.tiles = list(on_device->key_tiles());
+  call.ends = list(on_device->ends());
+  call.seen_until = list(on_device->seen_until());
+  call.key_tiles = on_device->key_tiles().size(0);
   kernels->attention.backward(kernel_type(gradient.qkv), call);
   device_rows(device)->rope_backward({rows.shape, *on_device, rope}, d, gradient);
   return true;

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "ops/cuda/attention_parameters.h"
@@ -39,8 +40,8 @@ std::vector<int64_t> entries_of(const Batch& batch) {
   return entries;
 }
 
-// Of each row.
-struct Seen {
+// What attention reads of each row: where its lists begin, and its root.
+struct RowLists {
   std::vector<int64_t> tables, roots, paths;
 
   void add(const Segment& segment, int64_t table, int64_t path) {
@@ -50,24 +51,24 @@ struct Seen {
   }
 };
 
-// For the walks of keys over the queries that see them.
-struct Seeing {
-  std::vector<int64_t> tiles, ends, until;
+// For the gradient of attention, which walks each key over the queries that see it.
+struct KeyWalks {
+  std::vector<int64_t> tiles, ends, seen_until;
 };
 
-Seeing seeing_of(const Batch& batch) {
-  Seeing seeing;
+KeyWalks key_walks_of(const Batch& batch) {
+  KeyWalks walks;
   for (const Segment& segment : batch.segments) {
     const int64_t end = segment.first_row + segment.rows;
     for (int64_t row = segment.first_row; row < end; row += cuda::kKeyRows)
-      seeing.tiles.push_back(row);
-    seeing.ends.resize(static_cast<size_t>(end), end);
-    seeing.until.resize(static_cast<size_t>(end), end);
+      walks.tiles.push_back(row);
+    walks.ends.resize(static_cast<size_t>(end), end);
+    walks.seen_until.resize(static_cast<size_t>(end), end);
     if (segment.shared_prefix < 0) continue;
     const Segment& prefix = batch.segments[static_cast<size_t>(segment.shared_prefix)];
-    std::fill_n(seeing.until.begin() + prefix.first_row, prefix.rows, end);
+    std::fill_n(walks.seen_until.begin() + prefix.first_row, prefix.rows, end);
   }
-  return seeing;
+  return walks;
 }
 
 }  // namespace
@@ -79,14 +80,20 @@ DeviceBatch::DeviceBatch(const Batch& batch, const at::Device& device) {
     all.insert(all.end(), begin, end);
     return part;
   };
-  const auto add_all = [&](const auto& list) { return add(list.begin(), list.end()); };
-  const Part tokens = add_all(batch.tokens), positions = add_all(batch.positions),
-             entries = add_all(entries_of(batch));
+  // The lists that become tensors, which are views of one upload.
+  std::vector<std::pair<at::Tensor*, Part>> views;
+  const auto add_view = [&](const auto& list, at::Tensor& view) {
+    views.emplace_back(&view, add(list.begin(), list.end()));
+  };
+  add_view(batch.tokens, tokens_);
+  add_view(batch.positions, positions_);
+  add_view(entries_of(batch), entries_);
   const Stored stored = stored_of(batch);
-  const Part rows = add_all(stored.rows), pages = add_all(stored.pages),
-             slots = add_all(stored.slots);
+  add_view(stored.rows, stored_rows_);
+  add_view(stored.pages, stored_pages_);
+  add_view(stored.slots, stored_slots_);
   std::vector<int64_t> path;
-  Seen seen;
+  RowLists row_lists;
   for (const Segment& segment : batch.segments) {
     pages_.push_back(add(segment.pages, segment.pages + pages_for(segment.end_position())));
     positions_seen_ = std::max<int64_t>(positions_seen_, segment.end_position());
@@ -95,29 +102,20 @@ DeviceBatch::DeviceBatch(const Batch& batch, const at::Device& device) {
         const auto at = static_cast<size_t>(segment.first_row + row);
         path.resize(static_cast<size_t>(batch.positions[at] - segment.first_position));
         path.push_back(segment.first_tree_row + row);
-        paths_.push_back(add_all(path));
+        paths_.push_back(add(path.begin(), path.end()));
       }
-      seen.add(segment, pages_.back().first, segment.is_tree() ? paths_.back().first : 0);
+      row_lists.add(segment, pages_.back().first, segment.is_tree() ? paths_.back().first : 0);
     }
   }
-  const Part tables = add_all(seen.tables), roots = add_all(seen.roots),
-             row_paths = add_all(seen.paths);
-  const Seeing seeing = seeing_of(batch);
-  const Part tiles = add_all(seeing.tiles), ends = add_all(seeing.ends),
-             until = add_all(seeing.until);
+  add_view(row_lists.tables, tables_);
+  add_view(row_lists.roots, roots_);
+  add_view(row_lists.paths, row_paths_);
+  const KeyWalks walks = key_walks_of(batch);
+  add_view(walks.tiles, key_tiles_);
+  add_view(walks.ends, ends_);
+  add_view(walks.seen_until, seen_until_);
   indices_ = at::tensor(all, at::kLong).to(device);
-  tokens_ = part(tokens);
-  positions_ = part(positions);
-  entries_ = part(entries);
-  stored_rows_ = part(rows);
-  stored_pages_ = part(pages);
-  stored_slots_ = part(slots);
-  tables_ = part(tables);
-  roots_ = part(roots);
-  row_paths_ = part(row_paths);
-  key_tiles_ = part(tiles);
-  ends_ = part(ends);
-  seen_until_ = part(until);
+  for (const auto& [view, which] : views) *view = part(which);
 }
 
 at::Tensor DeviceBatch::part(const Part& which) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/aten_bodies.h"
 #include "ops/device_rows.h"
 #include "ops/padded_rows.h"
 
@@ -57,12 +58,7 @@ void add_slices(const at::Tensor& slices, at::Tensor& out, const LinearExtras& e
   TLT_CHECK(out.is_contiguous() && (!extras.residual || extras.residual->is_contiguous()));
   if (const DeviceRows* rows = device_rows(out.device()))
     return rows->sum_slices(slices, extras, out);
-  const at::Tensor own = slices.narrow(1, 0, out.size(0));
-  at::Tensor sum = own.select(0, 0);
-  for (int64_t i = 1; i < own.size(0); ++i) sum = sum + own.select(0, i);
-  if (extras.bias) sum = sum + *extras.bias;
-  if (extras.residual) sum = sum + *extras.residual;
-  out.copy_(sum);
+  aten::add_slices(slices, extras, out);
 }
 
 void multiply(const at::Tensor& x, const at::Tensor& right, at::Tensor& out) {

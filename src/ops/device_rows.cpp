@@ -39,6 +39,18 @@ cuda::NormShape norm_shape(const at::Tensor& x, double epsilon) {
 
 const float* weights_or_null(const at::Tensor* x) { return x ? x->data_ptr<float>() : nullptr; }
 
+// out [columns] += the columns of `of`, in blocks of rows.
+void add_column_sums(const cuda::RowKernels& kernels, Type type, cuda::ColumnParts of,
+                     const at::Tensor& out) {
+  const at::Tensor parts = out.new_empty({cuda::column_blocks(of.rows), of.columns});
+  of.parts = parts.data_ptr<float>();
+  kernels.sum_column_parts(type, of);
+  kernels.add_column_parts({.parts = of.parts,
+                            .out = out.data_ptr<float>(),
+                            .count = parts.size(0),
+                            .columns = of.columns});
+}
+
 float inverse_of(double temperature) { return static_cast<float>(1.0 / temperature); }
 
 }  // namespace
@@ -76,30 +88,19 @@ void DeviceRows::rms_norm_backward(const RmsNormGradient& gradient) const {
                                               .scales = scales.data_ptr<float>(),
                                               .shape = norm_shape(x, gradient.epsilon)});
   if (!gradient.dweight.defined()) return;
-  const at::Tensor parts = scales.new_empty({cuda::column_blocks(rows), columns});
-  kernels_.sum_column_parts(kernel_type(x), {.x = dy.data_ptr(),
-                                             .y = x.data_ptr(),
-                                             .scales = scales.data_ptr<float>(),
-                                             .parts = parts.data_ptr<float>(),
-                                             .rows = rows,
-                                             .columns = columns});
-  kernels_.add_column_parts({.parts = parts.data_ptr<float>(),
-                             .out = gradient.dweight.data_ptr<float>(),
-                             .count = parts.size(0),
-                             .columns = columns});
+  add_column_sums(kernels_, kernel_type(x),
+                  {.x = dy.data_ptr(),
+                   .y = x.data_ptr(),
+                   .scales = scales.data_ptr<float>(),
+                   .rows = rows,
+                   .columns = columns},
+                  gradient.dweight);
 }
 
 void DeviceRows::add_columns(const at::Tensor& x, at::Tensor& out) const {
   check_rows(x, x.size(0), out.size(0), "columns to add");
-  const at::Tensor parts = out.new_empty({cuda::column_blocks(x.size(0)), x.size(1)});
-  kernels_.sum_column_parts(kernel_type(x), {.x = x.data_ptr(),
-                                             .parts = parts.data_ptr<float>(),
-                                             .rows = x.size(0),
-                                             .columns = x.size(1)});
-  kernels_.add_column_parts({.parts = parts.data_ptr<float>(),
-                             .out = out.data_ptr<float>(),
-                             .count = parts.size(0),
-                             .columns = x.size(1)});
+  add_column_sums(kernels_, kernel_type(x),
+                  {.x = x.data_ptr(), .rows = x.size(0), .columns = x.size(1)}, out);
 }
 
 void DeviceRows::add_fixed_point(const at::Tensor& x, const FixedPointBounds& bounds,

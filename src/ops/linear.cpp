@@ -237,7 +237,7 @@ void add_slices(const Device& device, const at::Tensor& parts, const at::Tensor&
             residual.scalar_type() == out.scalar_type());
   if (const DeviceRows* own = device_rows(device))
     return own->sum_slices(parts, {.residual = &residual}, out);
-  if (!device.is_cpu()) return aten::add_slices(parts, residual, out);
+  if (!device.is_cpu()) return aten::add_slices(parts, {.residual = &residual}, out);
   const int64_t blocks = divide_up(parts.stride(0), kSumBlock);
   device.pool().run(blocks, [&](int64_t block) {
     const int64_t first = block * kSumBlock;

@@ -26,19 +26,19 @@ class RolloutRanks {
   // All workers together.
   RolloutRanks(const run::RunOptions& options, const run::RunContext& context);
 
-  // Whether this worker has no engine of its own.
+  // Whether this worker computes its part of another one's passes, and decodes nothing by itself.
   bool follows() const { return group_ && !group_->leads(); }
-  // Whether some workers do.
+  // Whether any worker follows.
   bool has_followers() const { return group_ != nullptr; }
-  // Workers that have one.
+  // Workers that decode: one of each group.
   int64_t engines() const;
   // The policy of an engine. REQUIRES: not follows(), or only its kv_shape() is used.
   rollout::TargetModel target() const { return {*context_.model, group_.get()}; }
-  // Of the workers with an engine. REQUIRES: not follows().
+  // Of the workers that decode. REQUIRES: not follows().
   cluster::Comm& leaders() const { return leaders_ ? *leaders_ : *context_.comm; }
 
-  // Runs `body`, which uses engines, on the workers that have one, while the others follow. Returns
-  // its result, on followers that of their leader.
+  // Runs `body`, which uses the engine, on the workers that decode, while the others follow.
+  // Returns its result, on followers that of their leader.
   std::string together(const std::function<std::string()>& body);
 
   // The policy has been updated.

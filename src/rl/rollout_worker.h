@@ -68,8 +68,8 @@ class RolloutWorker {
 
   // The policy has been updated.
   void new_weights();
-  // Between the rollouts of a step and those of the next: frees what only rollouts need. A leader
-  // tells its followers, so they must follow meanwhile.
+  // Between the rollouts of a step and those of the next: frees what only rollouts need. All
+  // workers together, as a leader tells its followers.
   void release_memory() {
     with_engine([this] { engine_.release_memory(); });
   }

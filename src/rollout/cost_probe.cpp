@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
+#include <memory>
 
 #include "base/clock.h"
 #include "drafter/eagle/eagle_drafter.h"

@@ -8,11 +8,12 @@
 // workers that could not work with the others, and lets the rest join: the run saves a checkpoint,
 // and all workers, old and new, connect as at the start of a run and resume from it (rl_loop.h).
 //
-//   join/ID.request   {"version", "options", "inputs", "host", "proof"}
-//   join/ID.answer    {"meeting": {…}, "rank": n} or {"refused": "why"}
+//   join/ID.request   {"terms": {"version", "options", "inputs"}, "host", "proof"}
+//   join/ID.answer    {"meeting": {…}, "rank": n, "secret"} or {"refused": "why"}
 //
-// Secret     On one host the answer has the job secret, in a file that only this user can read.
-//            Across hosts it is not written: the new worker proves that it has it.
+// Secret     The answer to a worker on the host of rank 0 has the job secret, in a file that only
+//            this user can read. For another host it is not written: the new worker proves that it
+//            has it.
 // Threading  engine thread only.
 // Errors     a request that cannot be used is refused or removed, and never ends the run.
 //
@@ -70,7 +71,7 @@ class JoinRequests {
   const std::string folder_;                  // that of the requests
   std::string secret_;                        // of the job
   cluster::Listener with_new_, without_new_;  // rank 0, while workers join
-  bool continues_ = false;                    // the run, with workers that join
+  bool continues_ = false;                    // accept() has let workers join
 };
 
 // The side of the new worker: asks to join the run of `options` and waits until it may. Waits as

@@ -79,9 +79,8 @@ Simulation::Simulation(const SimulateOptions& options, const Way& way, Observer 
   RandomStream speeds(static_cast<uint64_t>(options_.seed), {.prompt = kSpeedStream});
   for (int64_t i = 0; i < rolling_out_; ++i) {
     Worker& worker = workers_.emplace_back();
-    worker.protocol.emplace(static_cast<int>(i));
     worker.slowness = std::exp(options_.straggler_spread * speeds.normal());
-    make_engine(i);
+    start_worker(i);
     if (!way_.is_one_step_off) trainer_slowness_.push_back(worker.slowness);
   }
   while (way_.is_one_step_off && std::ssize(trainer_slowness_) < options_.workers - rolling_out_)
@@ -93,8 +92,10 @@ void Simulation::make_coordinator() {
                        way_.trains && rolling_out_ > 1 ? 1 : 0, now_);
 }
 
-void Simulation::make_engine(int64_t index) {
+void Simulation::start_worker(int64_t index) {
   Worker& worker = workers_[static_cast<size_t>(index)];
+  worker.lost_at = -1;
+  worker.protocol.emplace(static_cast<int>(index));
   worker.engine = std::make_unique<SimulatedEngine>(
       SimulatedEngine::Setup{.options = options_,
                              .way = way_,
@@ -128,7 +129,6 @@ StepReport Simulation::run_step() {
 
 void Simulation::begin_step() {
   rollout_began_ = now_;
-  migrations_.clear();
   scores_.begin_step();
   complete_ = 0;
   groups_ = std::exchange(unfinished_, {});
@@ -167,7 +167,7 @@ void Simulation::begin_round(std::vector<int64_t> pending) {
   round_began_ = now_;
   migrations_.clear();
   pending_ = std::move(pending);
-  ++phase_;
+  ++rounds_;
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.taken = 0;
@@ -182,7 +182,7 @@ void Simulation::begin_round(std::vector<int64_t> pending) {
       deliver(coordinator_->lose(static_cast<int>(i)));
       continue;
     }
-    worker.protocol->begin_step(phase_, std::ssize(pending_), outbox_);
+    worker.protocol->begin_step(rounds_, std::ssize(pending_), outbox_);
     exchange_messages();
     wake_at(static_cast<int64_t>(i), now_);
   }

@@ -24,7 +24,7 @@
 // Owns       all of the above, for one way.
 // Threading  one thread.
 // Invariant  rollout seconds x workers that roll out == their decoding + idle + dead seconds;
-//            idle == draft training + gradients + lost. Engines' tokens == those of responses +
+//            idle == draft training + gradients + unused. Engines' tokens == those of responses +
 //            wasted ones.
 //
 //   Simulation simulation(options, find_way("tlt"));
@@ -88,9 +88,9 @@ struct StepReport {
 
 class Simulation {
  public:
-  // An activity of a worker in virtual time. The lane is "decode"; "lost", "gradients" or "draft"
-  // while it is idle in the rollouts; or after them "reward", "exchange", "logprobs", "draft",
-  // "update", "sync", "checkpoint", "regroup" or "restart". A lost worker has none.
+  // An activity of a worker in virtual time. The lane is "decode"; while it is idle in the rollouts
+  // "gradients", "draft" or, unused, "lost"; or after them "reward", "exchange", "logprobs",
+  // "draft", "update", "sync", "checkpoint", "regroup" or "restart". A dead worker has none.
   using Observer = std::function<void(int64_t worker, const char* lane, double start, double end)>;
 
   // InputError: options that contradict each other; a model that does not fit.
@@ -143,7 +143,8 @@ class Simulation {
   };
 
   void make_coordinator();
-  void make_engine(int64_t index);
+  // With a new engine; after a loss, again.
+  void start_worker(int64_t index);
   void begin_step();
   // Rollouts, rewards and exchange, again and again until no response is missing.
   void roll_out();
@@ -211,12 +212,12 @@ class Simulation {
   std::vector<Worker> workers_;           // that roll out
   std::vector<double> trainer_slowness_;  // [worker that trains]
 
-  int64_t step_ = 0, phase_ = 0;  // phase: rounds of rollouts so far
+  int64_t step_ = 0, rounds_ = 0;  // rounds: of rollouts, so far
   double now_ = 0, rollout_began_ = 0, round_began_ = 0;
   std::priority_queue<WakeUp, std::vector<WakeUp>, std::greater<>> wake_ups_;
   int64_t orders_ = 0;
   std::vector<cluster::Event> outbox_;                      // to the coordinator
-  std::vector<std::vector<SimulatedSequence>> migrations_;  // of the step; taken ones are empty
+  std::vector<std::vector<SimulatedSequence>> migrations_;  // of the round; see start_group()
   std::vector<int64_t> pending_;   // groups of the round; the coordinator numbers them so
   std::vector<Group> groups_;      // of the step; after the rollouts: those that are trained
   std::vector<Group> unfinished_;  // that continue in the next step

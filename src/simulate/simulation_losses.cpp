@@ -15,13 +15,11 @@ namespace tlt::simulate {
 void Simulation::join_again() {
   const int64_t before = lost_;
   for (size_t i = 0; lost_ > 0 && i < workers_.size(); ++i) {
-    Worker& worker = workers_[i];
+    const Worker& worker = workers_[i];
     if (!worker.is_lost() || options_.rejoin_seconds <= 0 ||
         now_ < worker.lost_at + options_.rejoin_seconds)
       continue;
-    worker.lost_at = -1;
-    worker.protocol.emplace(static_cast<int>(i));
-    make_engine(static_cast<int64_t>(i));
+    start_worker(static_cast<int64_t>(i));
     --lost_;
   }
   if (lost_ == before) return;
@@ -137,11 +135,7 @@ void Simulation::restart() {
   report_.restart = advance("restart", twice + options_.restart_seconds);
   disk_.resumed(report_.restart);
   for (size_t i = 0; i < workers_.size(); ++i)
-    if (workers_[i].is_lost()) {
-      workers_[i].lost_at = -1;
-      workers_[i].protocol.emplace(static_cast<int>(i));
-      make_engine(static_cast<int64_t>(i));
-    }
+    if (workers_[i].is_lost()) start_worker(static_cast<int64_t>(i));
   lost_ = 0;
   must_regroup_ = false;
   notices_.clear();

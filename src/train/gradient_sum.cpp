@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "ops/device_rows.h"
 #include "train/chunks.h"
 
 namespace tlt::train {
@@ -54,9 +55,10 @@ int64_t add_units(const Device& device, at::Tensor& gradient, int64_t earlier, a
   return largest.empty() ? 0 : magnitude_of(*std::ranges::max_element(largest));
 }
 
-// The same off the CPU, by operations there; `magnitude` [1] is that of all packs. A value that is
-// not below kLargest counts as zero, so nothing overflows in a conversion; the sum is invalid then.
-void add_units_on_device(at::Tensor& gradient, at::Tensor& magnitude, at::Tensor& units) {
+// add_units() by ATen's operations, without setting the gradient to zero; `magnitude` [1] is that of
+// all packs. A value that is not below kLargest counts as zero, so nothing overflows in a
+// conversion; the sum is invalid then.
+void add_units_by_aten(const at::Tensor& gradient, at::Tensor& magnitude, const at::Tensor& units) {
   const at::Tensor flat = gradient.view(-1);
   at::Tensor sums = units.view(-1);
   at::Tensor largest = at::zeros({}, flat.options());
@@ -73,6 +75,16 @@ void add_units_on_device(at::Tensor& gradient, at::Tensor& magnitude, at::Tensor
   const at::Tensor invalid = at::full({}, kInvalid, magnitude.options());
   const at::Tensor finite = at::where(is_valid, largest, at::zeros({}, largest.options()));
   magnitude.add_(at::where(is_valid, finite.ceil().to(at::kLong), invalid));
+}
+
+// add_units() off the CPU, by the device's own kernels if it has them: the same bits where the sum
+// is valid.
+void add_units_on_device(const Device& device, at::Tensor& gradient, at::Tensor& magnitude,
+                         const at::Tensor& units) {
+  if (const ops::DeviceRows* own = ops::device_rows(device))
+    own->add_fixed_point(gradient, {.limit = kLargest, .invalid = kInvalid}, magnitude, units);
+  else
+    add_units_by_aten(gradient, magnitude, units);
   gradient.zero_();
 }
 
@@ -109,7 +121,7 @@ void GradientSum::add(size_t parameter, at::Tensor& gradient) {
             parameters_[parameter].name());
   if (!device_.is_cpu()) {
     at::Tensor magnitude = magnitudes_.narrow(0, static_cast<int64_t>(parameter), 1);
-    return add_units_on_device(gradient, magnitude, units);
+    return add_units_on_device(device_, gradient, magnitude, units);
   }
   int64_t& magnitude = magnitudes_.data_ptr<int64_t>()[parameter];
   magnitude += add_units(device_, gradient, magnitude, units);

@@ -2,6 +2,7 @@
 #include "train/staged_gradients.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <functional>
@@ -24,8 +25,7 @@ struct Block {
 };
 
 int64_t elements_of(const model::Parameter& parameter) {
-  const std::vector<int64_t> shape = parameter.shape();
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  return c10::multiply_integers(parameter.shape());
 }
 
 // Moves a block past those placed blocks that are needed at the same time and in its way.

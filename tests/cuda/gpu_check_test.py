@@ -15,7 +15,7 @@ import support
 from support import BUILD, ROOT, TLT, ScratchCase, run
 
 CHECK = ROOT / "tools/gpu_check.sh"
-ON_A_CARD = {"memcheck", "attention", "peer"}  # skipped elsewhere, or while tlt has no such command
+ON_A_CARD = {"memcheck", "peer"}  # skipped elsewhere
 
 
 class GpuCheckTest(ScratchCase):

@@ -40,7 +40,7 @@ class FarAttentionTest
   const ops::AttentionShape& shape() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
 
-  // Queries, keys and values of the rows are as they are: an angle of 0.
+  // All angles are 0, so the rotation changes neither the queries nor the KV entries of the rows.
   void attend(Side& side, const Batch& batch, const at::Tensor& rows) const {
     const int64_t h = shape().head_size;
     const at::Tensor cos_sin = at::cat({at::ones({700, h / 2}), at::zeros({700, h / 2})}, 1);
@@ -201,8 +201,8 @@ std::string name_of(const ::testing::TestParamInfo<FarAttentionTest::ParamType>&
 INSTANTIATE_TEST_SUITE_P(Shapes, FarAttentionTest, kShapes, name_of);
 INSTANTIATE_TEST_SUITE_P(Shapes, FarAttentionGradientTest, kShapes, name_of);
 
-// Of a head size that the kernels do not have: ATen's body.
-TEST(FarAttentionShapeTest, OfAnotherHeadSizeIsAtens) {
+// Attention of other head sizes is ATen's body.
+TEST(FarAttentionShapeTest, FourHeadSizesHaveKernels) {
   const Device far = Device::parse("far", 1);
   const auto* kernels = ops::device_kernels(far.torch());
   ASSERT_TRUE(kernels);

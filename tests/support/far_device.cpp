@@ -22,10 +22,9 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/accelerator.h"
-
 #include "ops/cuda/emulated_block.h"
 #include "ops/cuda/kernels_emulated.h"
+#include "runtime/accelerator.h"
 #include "tests/support/test_device_name.h"
 
 namespace tlt::tests {
@@ -34,9 +33,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kFar = c10::DeviceType::PrivateUse1;
-// Set in every address of the device. Not a valid address of x86-64 (48 or 57 bits). Emulated
-// kernels take it off (ops/cuda/launch.h).
-constexpr uintptr_t kFarBit = uintptr_t{1} << 62;
+using ops::cuda::kFarBit;
 constexpr int64_t kFarBytes = int64_t{64} << 30;
 
 FarCounts counts;

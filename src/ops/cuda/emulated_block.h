@@ -36,6 +36,11 @@ void set_thread_order(ThreadOrder order);
 using LaunchHook = void (*)(const std::function<void()>& run);
 void set_launch_hook(LaunchHook hook);
 
+// A bit of every address of the tests' far device, so that the host cannot read it
+// (tests/support/far_device.h); a launch takes it off. Not a valid address of x86-64 (48 or 57
+// bits).
+inline constexpr uintptr_t kFarBit = uintptr_t{1} << 62;
+
 struct EmulatedLaunch {
   int64_t blocks = 0;
   int threads = 0;  // of a block

@@ -61,10 +61,6 @@ void launch(const typename Kernel::Parameters& parameters) {
 
 #else
 
-// Addresses of the tests' far device have this bit, so that the host cannot read them
-// (tests/support/far_device.h).
-constexpr uintptr_t kFarBit = uintptr_t{1} << 62;
-
 template <class Kernel>
 void launch(typename Kernel::Parameters parameters) {
   const int64_t blocks = checked_blocks<Kernel>(parameters);

@@ -235,15 +235,19 @@ TLT_DEVICE HeadPlace head_of(const Block& block, int64_t heads) {
   return {block.index() / groups, block.index() % groups * kBlockHeads + block.warp()};
 }
 
-template <class T>
-struct RopeAndStore {
-  using Parameters = RopeRows;
+// What kernels have in common whose warps have such a head.
+template <class Rows>
+struct HeadKernel {
+  using Parameters = Rows;
   using Shared = NoShared;
   static constexpr int kThreads = kRowThreads;
-  static int64_t blocks(const Parameters& p) {
+  static int64_t blocks(const Rows& p) {
     return p.rows * divide_up(p.heads + 2 * p.kv_heads, kBlockHeads);
   }
+};
 
+template <class T>
+struct RopeAndStore : HeadKernel<RopeRows> {
   static TLT_DEVICE void run(const Block& block, const Parameters& p, Shared&) {
     const int64_t heads = p.heads + 2 * p.kv_heads;
     const auto [row, head] = head_of(block, heads);
@@ -284,14 +288,7 @@ struct RopeAndStore {
 // Back through the rotation and the norms, which leave in d_q and d_k what a row adds to the
 // gradients of their weights.
 template <class T>
-struct RopeBackward {
-  using Parameters = RopeGradient;
-  using Shared = NoShared;
-  static constexpr int kThreads = kRowThreads;
-  static int64_t blocks(const Parameters& p) {
-    return p.rows * divide_up(p.heads + 2 * p.kv_heads, kBlockHeads);
-  }
-
+struct RopeBackward : HeadKernel<RopeGradient> {
   static TLT_DEVICE void run(const Block& block, const Parameters& p, Shared&) {
     const int64_t heads = p.heads + 2 * p.kv_heads;
     const auto [row, head] = head_of(block, heads);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gpu_peer.py BATCHES: tokens a second of transformers on a random model of Qwen2.5-7B's shape, one JSON line a batch size.
+"""_gpu_peer.py BATCHES: tokens a second of transformers on a random model of Qwen2.5-7B's shape, one JSON line a batch size.
 
 A part of tools/gpu_check.sh: what the same card gives with a library that everyone has. Greedy decoding of 64 tokens
 after 64, in bfloat16; the steps alone are timed.
