@@ -49,6 +49,8 @@ ALTERNATIVE = re.compile(r"build/tlt train recipe\.toml 'reward")
 BEFORE = {"docs/resume.md": ["tlt train recipe.toml"]}
 CLIENTS = ROOT / ".deps/clients"
 COMMAND_SECONDS = 900  # of a command that hangs; machines may be loaded
+# Tinker's client leaves a daemon thread, which can abort a Python before 3.14 that ends (python/cpython#87135).
+END_NOW = "import os, sys\nsys.stdout.flush()\nos._exit(0)"
 
 
 def listed(command):
@@ -107,7 +109,7 @@ class Page:
     def run_python(self, block):
         env = self.world.environment(PYTHONPATH=str(CLIENTS), TINKER_BASE_URL=self.with_ports("http://127.0.0.1:8000"),
                                      TINKER_API_KEY="tml-anything", TINKER_TELEMETRY="0")  # fmt: skip
-        code, output = run_whole([sys.executable, "-c", "\n".join(block.lines)], self.folder, env)
+        code, output = run_whole([sys.executable, "-c", "\n".join([*block.lines, END_NOW])], self.folder, env)
         self.count += 1
         if code != 0:
             self.faults.append(f"{block.place}: exit code {code}\n{output[-1500:]}")

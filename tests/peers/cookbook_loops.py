@@ -119,4 +119,5 @@ def run(folder, url):
 
 if __name__ == "__main__":
     {"prepare": prepare, "run": run}[sys.argv[1]](*sys.argv[2:])
-    print("ok")
+    print("ok", flush=True)
+    os._exit(0)  # the client's daemon thread can abort a Python before 3.14 that ends (python/cpython#87135)

@@ -8,6 +8,7 @@ src/apps/serve_tinker_test.cpp run it.
 """
 import json
 import math
+import os
 import sys
 import urllib.request
 
@@ -259,4 +260,5 @@ def train(url, rollouts):
 
 if __name__ == "__main__":
     {"loops": loops, "errors": errors, "sft": sft, "train": train}[sys.argv[2]](sys.argv[1], *sys.argv[3:])
-    print("ok")
+    print("ok", flush=True)
+    os._exit(0)  # the client's daemon thread can abort a Python before 3.14 that ends (python/cpython#87135)
