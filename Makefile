@@ -23,7 +23,7 @@ PREFIX       ?= /usr/local
 DESTDIR      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients program build test test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench gpu-bundle install wheel release docs clean
+.PHONY: help setup clients program build test test-all test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench gpu-bundle install wheel release docs clean
 
 help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
@@ -71,9 +71,10 @@ build: setup
 	$(call configure,$(PRESET),$(BUILD))
 	@cmake --build $(BUILD) -j $(BUILD_JOBS)
 
-test: build clients
+test: test-all test-asan
+
+test-all: build clients
 	@tests/run.sh $(BUILD) $(JOBS)
-	@$(MAKE) --no-print-directory test-asan
 
 test-unit: build
 	@tests/run.sh $(BUILD) $(JOBS) -L unit

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cluster/comm.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -22,6 +22,7 @@ class SoloComm final : public Comm {
   void all_reduce_sum(at::Tensor&) override {}
   void all_reduce_max(at::Tensor&) override {}
   void broadcast(at::Tensor&, int root) override { TLT_CHECK(root == 0, "root ", root); }
+  void all_gather(at::Tensor&) override {}
   std::unique_ptr<Comm> split(int) override { return make_solo_comm(); }
   std::vector<std::string> all_gather_bytes(const std::string& bytes) override { return {bytes}; }
   std::vector<double> all_reduce_sum(std::vector<double> values) override { return values; }
@@ -30,19 +31,6 @@ class SoloComm final : public Comm {
 }  // namespace
 
 std::unique_ptr<Comm> make_solo_comm() { return std::make_unique<SoloComm>(); }
-
-void Comm::all_gather(at::Tensor& parts) {
-  TLT_CHECK(parts.dim() > 0 && parts.size(0) == size(), "all_gather of ", parts.sizes(), " on ",
-            size(), " ranks");
-  for (int from = 0; from < size(); ++from) {
-    at::Tensor part = parts.select(0, from);
-    broadcast(part, from);
-  }
-}
-
-std::unique_ptr<Comm> Comm::split(int color) {
-  throw Error("this Comm cannot be split (color " + std::to_string(color) + ")");
-}
 
 void CommOptions::check() const {
   TLT_CHECK_INPUT(timeout_seconds > 0 && rendezvous_seconds > 0, "timeout_seconds is ",

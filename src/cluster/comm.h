@@ -86,7 +86,7 @@ class Comm {
 
   // parts [size(), …]: fills part r with that of rank r, on every rank. REQUIRES: contiguous; any
   // type.
-  virtual void all_gather(at::Tensor& parts);
+  virtual void all_gather(at::Tensor& parts) = 0;
 
   // Returns the bytes of every rank, by rank; any lengths.
   virtual std::vector<std::string> all_gather_bytes(const std::string& bytes) = 0;
@@ -96,7 +96,9 @@ class Comm {
 
   // A Comm of the ranks that give the same `color`, in the order of their ranks here. All ranks
   // call it. REQUIRES: not continues_after_loss().
-  virtual std::unique_ptr<Comm> split(int color);
+  virtual std::unique_ptr<Comm> split(int color) {
+    throw Error("this Comm cannot be split (color " + std::to_string(color) + ")");
+  }
 
   // --- lost workers ---
 

@@ -144,6 +144,10 @@ void ContinuingComm::broadcast(at::Tensor& tensor, int root) {
   in_place("broadcast", tensor, [&](at::Tensor& values) { group_->broadcast(values, root); });
 }
 
+void ContinuingComm::all_gather(at::Tensor& parts) {
+  in_place("all_gather", parts, [&](at::Tensor& values) { group_->all_gather(values); });
+}
+
 std::vector<std::string> ContinuingComm::all_gather_bytes(const std::string& bytes) {
   std::vector<std::string> all;
   section("all_gather_bytes", [&] { all = call([&] { return group_->all_gather_bytes(bytes); }); });

@@ -54,6 +54,7 @@ class ContinuingComm final : public Comm {
   void all_reduce_sum(at::Tensor& tensor) override;
   void all_reduce_max(at::Tensor& tensor) override;
   void broadcast(at::Tensor& tensor, int root) override;
+  void all_gather(at::Tensor& parts) override;
   std::vector<std::string> all_gather_bytes(const std::string& bytes) override;
   std::vector<double> all_reduce_sum(std::vector<double> values) override;
 

@@ -60,6 +60,10 @@ TEST(ContinuingCommTest, TheOthersGoOnAndKeepTheirNumbers) {
     at::Tensor news = at::full({7}, launch.rank, at::kInt);
     comm->broadcast(news, 1);
     EXPECT_TRUE(at::equal(news, at::full({7}, 2, at::kInt)));
+    at::Tensor parts = at::zeros({2, 3}, at::kFloat);
+    parts[comm->rank()] = launch.rank;
+    comm->all_gather(parts);
+    EXPECT_TRUE(at::equal(parts, at::tensor({0.0f, 2.0f}).unsqueeze(1).expand({2, 3})));
     comm->check_lost({1});  // they have continued without it already
   });
   EXPECT_THAT(ends, ElementsAre(kPassed, kKilled, kPassed));

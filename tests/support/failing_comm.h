@@ -30,6 +30,7 @@ class FailingComm final : public Comm {
   void broadcast(at::Tensor& tensor, int root) override {
     count("broadcast"), inner_.broadcast(tensor, root);
   }
+  void all_gather(at::Tensor& parts) override { count("all_gather"), inner_.all_gather(parts); }
   std::vector<std::string> all_gather_bytes(const std::string& bytes) override {
     count("all_gather_bytes");
     return inner_.all_gather_bytes(bytes);

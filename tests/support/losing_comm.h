@@ -56,6 +56,9 @@ class LosingComm final : public cluster::Comm {
   void broadcast(at::Tensor& tensor, int root) override {
     in_place(tensor, [&] { comm_->broadcast(tensor, root); });
   }
+  void all_gather(at::Tensor& parts) override {
+    in_place(parts, [&] { comm_->all_gather(parts); });
+  }
   std::vector<std::string> all_gather_bytes(const std::string& bytes) override {
     std::vector<std::string> all;
     section("bytes", [&] { count(), all = comm_->all_gather_bytes(bytes); });
