@@ -2,7 +2,10 @@
 #include "train/packing.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 #include "base/check.h"
 
@@ -68,10 +71,15 @@ std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const doubl
     of_packs.push_back(cost);
   }
   std::vector<int> owners(packs.size());
+  std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>>
+      least;  // load and worker
+  for (int worker = 0; worker < workers; ++worker)
+    least.emplace(loads[static_cast<size_t>(worker)], worker);
   for (const size_t pack : descending<double>(of_packs)) {
-    const auto least = std::ranges::min_element(loads);
-    *least += of_packs[pack];
-    owners[pack] = static_cast<int>(least - loads.begin());
+    const auto [load, worker] = least.top();
+    owners[pack] = worker;
+    least.pop();
+    least.emplace(load + of_packs[pack], worker);
   }
   return owners;
 }

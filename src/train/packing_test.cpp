@@ -85,6 +85,13 @@ TEST(PackingTest, WorkersHaveEqualLoadsUpToOnePack) {
   }
 }
 
+TEST(PackingTest, OfEqualWorkersTheFirstGetsThePack) {
+  const std::vector<Pack> packs = {{0}, {1}, {2}, {3}, {4}};
+  const std::vector<double> costs(5, 1.0);
+  EXPECT_EQ(assign_packs(packs, costs, 3), (std::vector<int>{0, 1, 2, 0, 1}));
+  EXPECT_EQ(assign_packs(packs, costs, 3, {2, 0.5, 0}), (std::vector<int>{2, 1, 2, 1, 0}));
+}
+
 TEST(PackingTest, LongSequenceCostsMoreThanManyShortOnes) {
   const std::vector<int64_t> lengths = {8192, 2048, 2048, 2048, 2048, 8192};
   const std::vector<Pack> packs = {{0}, {1, 2, 3, 4}, {5}};
