@@ -36,6 +36,7 @@ Coordinator::Coordinator(int workers, double lost_after_seconds, int64_t min_wor
       min_workers_for_training_(min_workers_for_training),
       last_tick_(now),
       workers_(workers),
+      loads_(workers),
       exchange_(workers) {
   TLT_CHECK(workers >= 1 && lost_after_seconds > 0 && min_workers_for_training >= 0, workers,
             " workers, lost after ", lost_after_seconds, ", ", min_workers_for_training, " train");
@@ -64,7 +65,7 @@ std::vector<WorkerCommand> Coordinator::begin_step(
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.joined = worker.requesting = worker.trains = false;
-    worker.load.reset();
+    loads_[i].reset();
     std::deque<int64_t>& queue = worker.lost ? common_ : worker.queue;
     for (const int64_t group : shares[i]) {
       TLT_CHECK(groups_.insert(group).second, "group ", group, " twice");
@@ -130,8 +131,7 @@ void Coordinator::apply(const Event& event, Commands& out) {
       done(event.worker, event.group, out);
       break;
     case Event::Kind::kLoad:
-      if (Worker& worker = workers_[event.worker]; !worker.running.empty())
-        worker.load = event.load;
+      if (!workers_[event.worker].running.empty()) loads_[event.worker] = event.load;
       break;
     case Event::Kind::kMigrated:
       migrated(event.worker, event.migration, out);
@@ -170,11 +170,11 @@ void Coordinator::drop_groups() {
   done_.clear();
   migrations_.clear();
   pending_migration_.reset();
+  std::ranges::fill(loads_, std::nullopt);
   for (Worker& worker : workers_) {
     worker.queue.clear();
     worker.given.reset();
     worker.running.clear();
-    worker.load.reset();
     worker.requesting = worker.trains = false;
     note(static_cast<int>(&worker - workers_.data()));
   }
@@ -261,7 +261,7 @@ void Coordinator::started(int worker, int64_t group) {
   TLT_CHECK(it.given && it.given->group == group, "worker ", worker, " started group ", group,
             ", which it was not given");
   it.given.reset();
-  it.load.reset();  // the report is out of date
+  loads_[worker].reset();  // the report is out of date
   TLT_CHECK(it.running.insert(group).second, group);
 }
 
@@ -280,7 +280,7 @@ void Coordinator::done(int worker, int64_t group, Commands& out) {
   TLT_CHECK(done_.insert(group).second, group);
   migrations_.erase(group);
   if (it.running.empty()) {
-    it.load.reset();
+    loads_[worker].reset();
     // Nothing is left to migrate.
     if (pending_migration_ && pending_migration_->from == worker) pending_migration_.reset();
   }
@@ -300,7 +300,7 @@ void Coordinator::migrated(int worker, const std::string& migration, Commands& o
     migrations_.erase(group);
   }
   it.running.clear();
-  it.load.reset();
+  loads_[worker].reset();
   const int to = pending_migration_->to;
   pending_migration_.reset();
   // If the intended worker has other work by now, any requesting worker gets it.
@@ -325,7 +325,7 @@ void Coordinator::lose(int worker, Commands& out) {
   Worker& it = workers_[worker];
   it.lost = true;
   it.requesting = it.trains = false;
-  it.load.reset();
+  loads_[worker].reset();
   if (pending_migration_ && pending_migration_->from == worker) pending_migration_.reset();
   // Started groups come first: they lag the furthest.
   common_.insert(common_.end(), it.running.begin(), it.running.end());
@@ -408,7 +408,7 @@ void Coordinator::consolidate(Commands& out) {
 std::optional<Coordinator::Migration> Coordinator::find_migration() const {
   const int workers = static_cast<int>(workers_.size());
   const auto load = [&](int worker) -> const std::optional<WorkerLoad>& {
-    return workers_[static_cast<size_t>(worker)].load;
+    return loads_[static_cast<size_t>(worker)];
   };
   int roomiest = -1;
   int64_t second_room = -1;  // of the others

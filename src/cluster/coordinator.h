@@ -132,8 +132,7 @@ class Coordinator {
     std::deque<int64_t> queue;
     std::optional<Given> given;
     std::set<int64_t> running;
-    std::optional<WorkerLoad> load;  // of the running groups, if reported
-    Marks marks = {};                // as of the last note()
+    Marks marks = {};  // as of the last note()
   };
   struct Migration {
     int from = 0, to = 0;
@@ -175,6 +174,8 @@ class Coordinator {
   bool is_interrupted_ = false;  // a worker has sent kStop in this step
   bool is_stopped_ = false;      // and the step was not done
   std::vector<Worker> workers_;
+  // By worker, of its running groups, if reported; side by side for find_migration().
+  std::vector<std::optional<WorkerLoad>> loads_;
   // The workers with these marks, and sums of them: an event is handled without looking at all.
   std::set<int> requesting_, to_prefetch_, prefetched_, promotable_;
   int64_t queued_ = 0, given_ = 0, recalled_ = 0, idle_ = 0;
