@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -20,6 +21,25 @@ constexpr double kOptimizerBytes = 12 + 12 + 4 + 2;
 constexpr double kCheckpointBytes = 2 + 12;
 // Bytes/s from a device to the memory of its host: 80 % of the 32 GB/s of PCIe 4.0 x16.
 constexpr double kHostBandwidth = 25e9;
+
+// Passes of several sequences are measured with one row each. What more rows of their draft trees
+// add is what the same rows add to the tree of one sequence.
+void add_trees_of_batches(std::vector<speculation::ForwardCost>& costs) {
+  std::map<int64_t, std::map<double, double>> trees;  // seconds by context and rows
+  for (const speculation::ForwardCost& cost : costs)
+    if (cost.batch == 1) trees[cost.context][static_cast<double>(cost.rows)] = cost.seconds;
+  for (size_t i = 0, measured = costs.size(); i < measured; ++i) {
+    const speculation::ForwardCost pass = costs[i];
+    const auto& points = trees[pass.context];
+    if (pass.batch == 1 || points.empty()) continue;
+    const speculation::Curve tree{{points.begin(), points.end()}};
+    const double reached = tree.at(static_cast<double>(pass.rows));
+    for (int64_t rows = 2 * pass.rows; rows <= 8 * pass.rows; rows *= 2) {
+      const double more = std::max(0.0, tree.at(static_cast<double>(rows)) - reached);
+      costs.push_back({pass.batch, rows, pass.seconds + more, pass.context});
+    }
+  }
+}
 
 }  // namespace
 
@@ -172,6 +192,7 @@ std::vector<speculation::ForwardCost> read_forward_costs(const std::string& path
   TLT_CHECK_INPUT(!costs.empty(), path,
                   ": no forward passes; give the output of tlt bench forward "
                   "--as tree,sequences");
+  add_trees_of_batches(costs);
   return costs;
 }
 

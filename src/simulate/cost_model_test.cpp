@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/cost_model.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "base/check.h"
@@ -119,6 +120,31 @@ TEST(CostModelTest, MeasuredPassesReplaceTheRoofline) {
   write_file_atomic(folder / "bad.jsonl", "{\"as\":\"tree\",\"rows\":1}\n");
   EXPECT_THAT(complaint_of([&] { read_forward_costs(folder / "bad.jsonl"); }),
               HasSubstr("bad.jsonl:1: not a line of tlt bench forward"));
+}
+
+// Half a second for each row, and half a second more for each sequence.
+TEST(CostModelTest, MeasuredTreesOfSeveralSequencesCostTheirRows) {
+  const TestFolder folder;
+  std::string lines;
+  for (const char* kind : {"tree", "sequences"})
+    for (const int rows : {1, 2, 8}) {
+      const int sequences = kind == std::string("tree") ? 1 : rows;
+      lines += fmt::format(
+          R"({{"as":"{}","rows":{},"context":0,"forward_seconds_p50":{},"head_seconds_p50":0}})"
+          "\n",
+          kind, rows, 1 + 0.5 * rows + 0.5 * (sequences - 1));
+    }
+  write_file_atomic(folder / "costs.jsonl", lines);
+  const CostModel costs({find_device("cpu"),
+                         find_model("headline"),
+                         1,
+                         {},
+                         read_forward_costs(folder / "costs.jsonl")});
+  for (const int sequences : {1, 2, 8})
+    for (const int rows : {1, 3, 16})
+      EXPECT_DOUBLE_EQ(costs.forward(rows * sequences, sequences, 0),
+                       1 + 0.5 * rows * sequences + 0.5 * (sequences - 1))
+          << rows << " rows of " << sequences << " sequences";
 }
 
 TEST(CostModelTest, WhatDoesNotFitNamesTheDevicesThatItNeeds) {
