@@ -152,6 +152,7 @@ def predict(program, run, folder):
         "max_response_length": run.option("data.max_response_length"), "lengths": "rollouts:" + lengths,
         "max_num_seqs": run.option("rollout.max_num_seqs"),
         "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,
+        "suffix_acceptance": f"{run.mean('speculation/suffix/accept_rate_pos_1', 0.64):.3f}",
         "bench_forward": costs, "stride": 1, "costs.train_efficiency": f"{measure_update(program, run, config):.4g}"}
     words = [program, "simulate", *(f"{name}={value}" for name, value in options.items()), "--json"]
     return mean_line([run_program([*words, f"seed={seed}"])[0] for seed in range(SEEDS)])

@@ -57,6 +57,9 @@ std::vector<DeviceSpec> make_devices() {
        "one Zen 4 core, docs/performance.md; the last three are assumptions", kCpu}};
 }
 
+// Above 1 for `cpu`, whose peak is that of one core, in a worker that has several.
+constexpr double kMostShare = 64;
+
 }  // namespace
 
 void CostConstants::check() const {
@@ -65,8 +68,9 @@ void CostConstants::check() const {
     const double value = *std::get<double*>(ref.value);
     const bool is_share = ref.name.ends_with("efficiency");
     TLT_CHECK_INPUT(
-        is_share ? value > 0 && value <= 2 : value >= 0 && value <= 1e3, "costs.", ref.name, " is ",
-        value, is_share ? "; give a share above 0, at most 2" : "; give a number from 0 to 1000");
+        is_share ? value > 0 && value <= kMostShare : value >= 0 && value <= 1e3, "costs.",
+        ref.name, " is ", value,
+        is_share ? "; give a share above 0, at most 64" : "; give a number from 0 to 1000");
   }
   TLT_CHECK_INPUT(overlap >= 1, "costs.overlap is ", overlap, "; give at least 1");
 }
