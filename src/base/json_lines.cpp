@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_fault.h"
 #include "base/json_limits.h"
 #include "base/log.h"
 
@@ -15,8 +16,9 @@ namespace {
 constexpr size_t kReadBytes = 1 << 18;
 constexpr size_t kWriteBytes = 1 << 16;
 
-// The parser's message without the library's name and the line number, which is always 1.
-std::string fault_of(const std::string& what) {
+// The parser's message without the line number, which is always 1.
+std::string fault_of(const std::exception& error) {
+  const std::string what = json_fault(error);
   const size_t column = what.find("column ");
   return column == std::string::npos ? what : what.substr(column);
 }
@@ -72,8 +74,8 @@ bool JsonLinesReader::try_parse_next(Json& row) {
   try {
     row = Json::parse(text_);
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(place() + ": not JSON; give one JSON value per line (" +
-                     fault_of(error.what()) + ")");
+    throw InputError(place() + ": not JSON; give one JSON value per line (" + fault_of(error) +
+                     ")");
   }
   return true;
 }

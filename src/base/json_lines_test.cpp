@@ -52,6 +52,8 @@ TEST_F(JsonLinesTest, ErrorNamesFileAndLine) {
   const std::string message = thrown_message<InputError>([&] { rows("1\n\n{\"a\": }\n"); });
   EXPECT_THAT(message,
               HasSubstr(path_ + ":3: not JSON; give one JSON value per line (column 7: syntax"));
+  EXPECT_THAT(thrown_message<InputError>([&] { rows("1e999\n"); }),
+              HasSubstr(" (number overflow parsing '1e999')"));
   EXPECT_NE(thrown_message<InputError>([&] { rows("1 2\n"); }), "");
   EXPECT_NE(thrown_message<InputError>([&] { rows("\"\xff\"\n"); }), "") << "not UTF-8";
 }

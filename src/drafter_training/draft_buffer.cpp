@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_fault.h"
 #include "base/random.h"
 
 namespace tlt::drafter_training {
@@ -44,10 +45,10 @@ void read(const nlohmann::json& facts, std::string_view& bytes, TokenStates& row
   const auto count = facts.at("tokens").get<size_t>(), size = facts.at("bytes").get<size_t>();
   const auto hidden = facts.at("hidden").get<int64_t>();
   const auto type = facts.at("is_float32").get<bool>() ? at::kFloat : at::kBFloat16;
-  TLT_CHECK(count <= bytes.size() / sizeof(int32_t) &&
-                size <= bytes.size() - count * sizeof(int32_t) &&
-                size == count * static_cast<size_t>(hidden) * c10::elementSize(type),
-            "a draft buffer that does not match its description");
+  TLT_CHECK_INPUT(count <= bytes.size() / sizeof(int32_t) &&
+                      size <= bytes.size() - count * sizeof(int32_t) &&
+                      size == count * static_cast<size_t>(hidden) * c10::elementSize(type),
+                  "it does not match its description");
   if (count == 0) return;
   std::vector<int32_t> tokens(count);
   at::Tensor states = at::empty({static_cast<int64_t>(count), hidden}, type);
@@ -164,7 +165,7 @@ std::string DraftBuffer::save() const {
 
 void DraftBuffer::add(std::string_view bytes) {
   const size_t end = bytes.find('\n');
-  TLT_CHECK(end != std::string_view::npos, "not a draft buffer");
+  TLT_CHECK_INPUT(end != std::string_view::npos, "not a draft buffer");
   try {
     const nlohmann::json facts = nlohmann::json::parse(bytes.substr(0, end));
     bytes.remove_prefix(end + 1);
@@ -179,9 +180,9 @@ void DraftBuffer::add(std::string_view bytes) {
     begun_ = std::max(begun_, facts.at("begun").get<int64_t>());
     drawn_ = std::max(drawn_, facts.at("drawn").get<uint32_t>());
   } catch (const nlohmann::json::exception& error) {
-    TLT_CHECK(false, "not a draft buffer: ", error.what());
+    throw InputError("not a draft buffer (" + json_fault(error) + ")");
   }
-  TLT_CHECK(bytes.empty(), bytes.size(), " bytes after a draft buffer");
+  TLT_CHECK_INPUT(bytes.empty(), bytes.size(), " bytes after a draft buffer");
   shrink();
 }
 

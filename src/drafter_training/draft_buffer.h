@@ -69,7 +69,7 @@ class DraftBuffer final : public rollout::HiddenStateObserver {
   std::vector<DraftSample> held_out(int64_t tokens, int64_t window) const;
 
   // save() serializes the whole buffer. add() adds such bytes to the present contents: the buffers
-  // of several workers may be added to one. Throws Error if the bytes are not a buffer.
+  // of several workers may be added to one. InputError: the bytes are not a buffer.
   std::string save() const;
   void add(std::string_view bytes);
 

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/files.h"
+#include "base/json_fault.h"
 #include "base/log.h"
 #include "base/options.h"
 
@@ -90,7 +91,7 @@ HiddenStore::HiddenStore(std::string folder, const StoreIdentity& identity)
     found = difference(identity, read_facts(path));
   } catch (const nlohmann::json::exception& error) {
     throw InputError(check_internal::concat(
-        path, ": not a store of hidden states (", error.what(),
+        path, ": not a store of hidden states (", json_fault(error),
         "); delete the folder, or name another with speculative.train.hidden_states_dir"));
   }
   TLT_CHECK_INPUT(found.empty(), folder_, " has the hidden states of ", found,

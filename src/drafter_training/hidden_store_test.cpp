@@ -188,7 +188,8 @@ TEST_F(HiddenStoreTest, StoreOfAnotherTargetIsRejected) {
   EXPECT_THAT(complaint({.target = identity.target, .source = "rollout.n = 4\n"}),
               HasSubstr("other data: rollout.n is 4 here and 8 there; delete it"));
   write_file_atomic(path("store.json"), "[]");
-  EXPECT_THAT(complaint(identity), HasSubstr("not a store of hidden states"));
+  EXPECT_THAT(complaint(identity),
+              HasSubstr("not a store of hidden states (array where another type is expected)"));
 }
 
 TEST_F(HiddenStoreTest, DigestDependsOnEveryWeight) {

@@ -8,6 +8,7 @@
 #include "base/atomic_folder.h"
 #include "base/check.h"
 #include "base/files.h"
+#include "base/json_fault.h"
 #include "drafter/files/draft_folder.h"
 #include "drafter_training/idle_trainer.h"
 
@@ -21,6 +22,17 @@ constexpr int64_t kMaxBufferBytes = int64_t{1} << 36;
 
 std::string buffer_file(const std::string& folder, size_t worker) {
   return fmt::format("{}/state/draft_buffer_{}.bin", folder, worker);
+}
+
+constexpr const char* kWayOut = "; delete this checkpoint to resume from the one before";
+
+void add_buffer(const std::string& path, DraftBuffer& buffer) {
+  const std::string bytes = read_file(path, kMaxBufferBytes);
+  try {
+    buffer.add(bytes);
+  } catch (const InputError& error) {
+    throw InputError(path + ": " + error.what() + kWayOut);
+  }
 }
 
 }  // namespace
@@ -77,11 +89,11 @@ void IdleTrainer::resume(const train::CheckpointPlace& checkpoint, const cluster
     for (auto worker = static_cast<size_t>(comm.rank());
          std::filesystem::exists(buffer_file(checkpoint.folder, worker));
          worker += static_cast<size_t>(comm.size()))
-      buffer_.add(read_file(buffer_file(checkpoint.folder, worker), kMaxBufferBytes));
+      add_buffer(buffer_file(checkpoint.folder, worker), buffer_);
   } catch (const nlohmann::json::exception& error) {
     throw InputError(check_internal::concat(checkpoint.folder, "/state/", kStateFile,
-                                            ": not a state of idle training (", error.what(),
-                                            "); delete it to start without"));
+                                            ": not a state of idle training (", json_fault(error),
+                                            ")", kWayOut));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/json_fault.h"
 
 namespace tlt::model {
 namespace {
@@ -124,7 +125,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(double, const std::string&) override { misplaced("a fraction"); }
   bool binary(binary_t&) override { misplaced("binary data"); }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception& error) override {
-    refuse(where_, std::string("its header is not JSON (") + error.what() + ")");
+    refuse(where_, std::string("its header is not JSON (") + json_fault(error) + ")");
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_fault.h"
 
 namespace tlt::rollout {
 
@@ -116,8 +117,9 @@ void SpeculationPolicy::restore(const std::string& text, const std::string& plac
       member.calibration.restore(json.at("calibrations").at(std::string(member.kind())));
     if (drafters_.mixed()) drafters_.mixed()->restore(json.at("mixed"));
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(check_internal::concat(place, ": not a saved state of speculation (",
-                                            error.what(), "); delete it to start without one"));
+    throw InputError(
+        check_internal::concat(place, ": not a saved state of speculation (", json_fault(error),
+                               "); delete this checkpoint to resume from the one before"));
   }
 }
 

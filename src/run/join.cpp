@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/json_fault.h"
 #include "base/json_limits.h"
 #include "base/log.h"
 #include "base/sentence.h"
@@ -237,7 +238,7 @@ std::vector<JoinRequests::Request> JoinRequests::read_requests() const {
             "same one";
       if (fault.empty()) requests.push_back({id, host});
     } catch (const std::exception& error) {
-      fault = fmt::format("its request cannot be read: {}", error.what());
+      fault = fmt::format("its request cannot be read: {}", json_fault(error));
     }
     if (!fault.empty()) refuse(id, fault);
   }

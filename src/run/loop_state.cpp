@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_fault.h"
 
 namespace tlt::run {
 
@@ -31,7 +32,7 @@ SavedState parse_state(const std::string& text, const std::string& location) {
     return saved;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(
-        check_internal::concat(location, ": not a checkpoint's state (", error.what(),
+        check_internal::concat(location, ": not a checkpoint's state (", json_fault(error),
                                "); delete this checkpoint to resume from the one before"));
   }
 }

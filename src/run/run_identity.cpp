@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/json_fault.h"
 #include "base/sentence.h"
 #include "model/fingerprint.h"
 #include "run/dropped_options.h"
@@ -74,7 +75,7 @@ RunIdentity parse_identity(const std::string& text, const std::string& location)
     return identity;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(check_internal::concat(location, ": does not say what run this is (",
-                                            error.what(), "); ", kWayOut));
+                                            json_fault(error), "); ", kWayOut));
   }
 }
 

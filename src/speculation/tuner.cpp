@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_fault.h"
 #include "speculation/bandit.h"
 #include "speculation/throughput_model.h"
 
@@ -184,8 +185,9 @@ bool Tuner::try_restore(const std::string& text, const std::string& place) {
     totals_ = std::move(totals);
     return true;
   } catch (const std::exception& error) {
-    throw InputError(check_internal::concat(place, ": not the state of a tuner (", error.what(),
-                                            "); delete it to start without one"));
+    throw InputError(
+        check_internal::concat(place, ": not the state of a tuner (", json_fault(error),
+                               "); delete this checkpoint to resume from the one before"));
   }
 }
 

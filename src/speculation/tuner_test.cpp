@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::speculation {
 namespace {
@@ -583,7 +584,10 @@ TEST(TunerTest, StateOfOtherOptionsIsIgnored) {
   EXPECT_EQ(other.save(), before);
   for (const std::string& text : {std::string("{"), std::string("{}"), saved.substr(0, 900)}) {
     Tuner fresh = world.make_tuner();
-    EXPECT_THROW((void)fresh.try_restore(text, "tuner.json"), InputError) << text.substr(0, 20);
+    const std::string message =
+        thrown_message<InputError>([&] { (void)fresh.try_restore(text, "tuner.json"); });
+    EXPECT_TRUE(message.starts_with("tuner.json: not the state of a tuner (")) << message;
+    EXPECT_EQ(message.find("json.exception"), message.npos) << message;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_fault.h"
 #include "base/json_limits.h"
 #include "base/utf8.h"
 
@@ -183,7 +184,7 @@ TokenizerJson TokenizerJson::parse(std::string_view json, const std::string& nam
   try {
     return Reader(SortedJson::parse(json)).run();
   } catch (const SortedJson::exception& error) {
-    throw InputError(name + ": " + error.what());
+    throw InputError(name + ": " + json_fault(error));
   } catch (const InputError& error) {
     throw InputError(name + ": " + error.what());
   }

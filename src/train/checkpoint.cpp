@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/files.h"
+#include "base/json_fault.h"
 #include "base/log.h"
 #include "model/safetensors.h"
 
@@ -64,6 +65,7 @@ void write_manifest(const std::string& folder) {
 // Empty when all files are what the manifest says and the state is of this step, else what is
 // wrong.
 std::string find_fault(const std::string& folder, int64_t step) {
+  const char* reading = kManifest;
   try {
     const auto manifest = nlohmann::json::parse(read_file(folder + "/" + kManifest, kMaxJsonBytes));
     const auto& files = manifest.at("files");
@@ -78,10 +80,13 @@ std::string find_fault(const std::string& folder, int64_t step) {
       if (sha256_of_file(path) != facts.at("sha256").get<std::string>())
         return file + " has another checksum";
     }
+    reading = kLoop;
     const auto loop = nlohmann::json::parse(read_file(folder + "/" + kLoop, kMaxJsonBytes));
     if (const int64_t of = loop.value("step", step); of != step)
       return fmt::format("{} is of step {}", kLoop, of);
     return "";
+  } catch (const nlohmann::json::exception& error) {
+    return fmt::format("{}: {}", reading, json_fault(error));
   } catch (const std::exception& error) {
     return error.what();
   }

@@ -162,6 +162,21 @@ TEST_F(CheckpointTest, CheckpointUnderTheNameOfAnotherStepIsNotTaken) {
   EXPECT_EQ(place->step, 1);
 }
 
+TEST_F(CheckpointTest, DamagedManifestIsNamed) {
+  save(1);
+  save(2);
+  for (const auto& [text, said] :
+       {std::pair("{\"files\": ", "(MANIFEST.json: line 1, column "),
+        std::pair("[]", "(MANIFEST.json: array where another type is expected)")}) {
+    write_file_atomic(folder_ / "step_000002/MANIFEST.json", text);
+    testing::internal::CaptureStderr();
+    const auto place = find_latest(folder_.path());
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr(said));
+    ASSERT_TRUE(place);
+    EXPECT_EQ(place->step, 1);
+  }
+}
+
 TEST_F(CheckpointTest, LeftoversOfAKilledRunAreReplaced) {
   save(1);
   fs::copy(folder_ / "step_000001", folder_ / "step_000002.writing", fs::copy_options::recursive);

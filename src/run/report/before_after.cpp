@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_fault.h"
 #include "base/json_lines.h"
 #include "base/log.h"
 #include "base/sentence.h"
@@ -39,7 +40,7 @@ std::map<Key, Row> read_answers(const std::string& path) {
   } catch (const InputError& error) {
     log_warning("{}", error.what());
   } catch (const nlohmann::json::exception& error) {
-    log_warning("{}: {}", path, error.what());
+    log_warning("{}: {}; the rows from there on are not compared", path, json_fault(error));
   }
   return rows;
 }

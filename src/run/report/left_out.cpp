@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_fault.h"
 #include "base/json_lines.h"
 #include "base/sentence.h"
 
@@ -21,7 +22,7 @@ void for_each_row(const std::string& path, int64_t max_line_bytes, LeftOut& left
       left_out.add(error.what());
       if (reader.line() == before) return;  // no end of the line within the limit
     } catch (const nlohmann::json::exception& error) {
-      left_out.add(one_sentence(reader.place() + ": " + error.what()));
+      left_out.add(one_sentence(reader.place() + ": left out (" + json_fault(error) + ")"));
     }
   }
 }

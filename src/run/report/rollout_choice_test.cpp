@@ -132,8 +132,8 @@ TEST_F(RolloutChoiceTest, DamagedRowsAreNamedAndLeftOut) {
   EXPECT_EQ(chosen.at(0).at("output"), "good");
   EXPECT_EQ(chosen.at(2).at("output"), R"({"a":1})") << "of another type";
   EXPECT_FALSE(chosen.at(2).contains("score"));
-  EXPECT_THAT(left_out_.sentences(),
-              ElementsAre(HasSubstr("000001.jsonl:2: "), HasSubstr("000001.jsonl:3: not JSON")));
+  EXPECT_THAT(left_out_.sentences(), ElementsAre(HasSubstr("000001.jsonl:2: left out (array"),
+                                                 HasSubstr("000001.jsonl:3: not JSON")));
 }
 
 TEST_F(RolloutChoiceTest, RowsAfterTheLimitAreNamed) {
