@@ -32,10 +32,11 @@ std::string read_sealed_file(const std::string& path, const SealedFormat& format
                              std::string_view context) {
   std::string text = read_file(path, format.max_bytes);
   const size_t head = format.first_line.size() + kHexDigits + 1;
-  TLT_CHECK(text.size() >= head && text.starts_with(format.first_line), "not such a file");
+  TLT_CHECK_INPUT(text.size() >= head && text.starts_with(format.first_line),
+                  "it is cut off, or of another version of tlt");
   const std::string checksum = text.substr(format.first_line.size(), kHexDigits);
   text.erase(0, head);
-  TLT_CHECK(checksum_of(context, text) == checksum, "it has another checksum");
+  TLT_CHECK_INPUT(checksum_of(context, text) == checksum, "it has another checksum");
   return text;
 }
 

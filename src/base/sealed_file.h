@@ -23,7 +23,7 @@ struct SealedFormat {
   int64_t max_bytes = 0;  // of the file
 };
 
-// The bytes of such a file. Error: it is damaged, of another format, or of another context.
+// The bytes of such a file. InputError: it is damaged, of another format, or of another context.
 std::string read_sealed_file(const std::string& path, const SealedFormat& format,
                              std::string_view context = {});
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
@@ -78,6 +79,13 @@ bool are_valid(std::span<const run::Rollout> rollouts, std::span<const data::Pro
   });
 }
 
+// An error of ByteReader names a place in the program; to the user, the file is damaged.
+void warn_skipped(const std::string& path, const std::exception& error) {
+  const bool is_sentence = dynamic_cast<const InputError*>(&error) != nullptr;
+  log_warning("{} is skipped, and its responses are decoded again: {}", path,
+              is_sentence ? error.what() : "it is damaged");
+}
+
 }  // namespace
 
 UnfinishedStep::UnfinishedStep(const run::RunOptions& options, const run::RunContext& context,
@@ -104,7 +112,7 @@ void UnfinishedStep::read() {
     kept_step_ = step;
   } catch (const std::exception& error) {
     kept_.clear();
-    log_warning("{} is skipped, and its responses are decoded again: {}", path_, error.what());
+    warn_skipped(path_, error);
   }
 }
 
@@ -129,11 +137,12 @@ std::string UnfinishedStep::try_known(std::span<const data::Prompt> prompts,
                                       const SamplingPlan& plan) {
   const Batch& batch = kept_[batch_];
   try {
-    TLT_CHECK(batch_ > 0 || kept_state_ == hash_of_state(), "it is of other weights or options");
-    TLT_CHECK(batch.prompts == hash_of(prompts, plan), "it is of other prompts");
+    TLT_CHECK_INPUT(batch_ > 0 || kept_state_ == hash_of_state(),
+                    "it is of other weights or options");
+    TLT_CHECK_INPUT(batch.prompts == hash_of(prompts, plan), "it is of other prompts");
     const std::vector<run::Rollout> rollouts = run::unpack(batch.rollouts);
-    TLT_CHECK(are_valid(rollouts, prompts, plan, context_.model->config().vocabulary),
-              "it has no rollouts of this step");
+    TLT_CHECK_INPUT(are_valid(rollouts, prompts, plan, context_.model->config().vocabulary),
+                    "it has no rollouts of this step");
     const auto finished = std::ranges::count_if(rollouts, [](const run::Rollout& rollout) {
       return rollout.response.finish != rollout::FinishReason::kCancelled;
     });
@@ -142,7 +151,7 @@ std::string UnfinishedStep::try_known(std::span<const data::Prompt> prompts,
              std::ssize(rollouts) - finished);
     return batch.rollouts;
   } catch (const std::exception& error) {
-    log_warning("{} is skipped, and its responses are decoded again: {}", path_, error.what());
+    warn_skipped(path_, error);
     kept_.clear();
     return {};
   }
