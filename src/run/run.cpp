@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/run.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/sentence.h"
+#include "run/find_checkpoint.h"
 #include "run/report/step_line.h"
 
 namespace tlt::run {
@@ -24,18 +24,6 @@ RunIdentity identity_of(const std::string& command, const RunOptions& options,
   RunIdentity identity = identify(command, options, more);
   identity.started = context.started;
   return identity;
-}
-
-// The newest complete checkpoint. Checks that all workers see the same one.
-std::optional<train::CheckpointPlace> find_checkpoint(const std::string& folder,
-                                                      cluster::Comm& comm) {
-  const auto found = train::find_latest(folder);
-  at::Tensor steps = at::tensor({found ? found->step : 0, found ? -found->step : 0}, at::kLong);
-  comm.all_reduce_max(steps);
-  TLT_CHECK_INPUT(steps[0].item<int64_t>() == -steps[1].item<int64_t>(), folder,
-                  ": the workers see different checkpoints; the run folder must be on a disk that "
-                  "all of them share");
-  return found;
 }
 
 }  // namespace

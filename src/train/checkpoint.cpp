@@ -132,14 +132,24 @@ void CheckpointWriter::delete_old() {
 std::optional<CheckpointPlace> find_latest(const std::string& folder) {
   const std::vector<int64_t> steps = steps_in(folder);
   for (const int64_t step : steps) {
-    const std::string place = folder + "/" + name_of(step), fault = find_fault(place, step);
-    if (fault.empty()) return CheckpointPlace{place, step};
-    log_warning("{} is broken ({}); looking for the checkpoint before it", place, fault);
+    const CheckpointPlace place = place_of(folder, step);
+    const std::string fault = find_fault(place.folder, step);
+    if (fault.empty()) return place;
+    log_warning("{} is broken ({}); looking for the checkpoint before it", place.folder, fault);
   }
   TLT_CHECK_INPUT(steps.empty(), folder,
                   ": every checkpoint is broken; set trainer.resume_mode=disable to move this run "
                   "aside and start again");
   return std::nullopt;
+}
+
+CheckpointPlace place_of(const std::string& folder, int64_t step) {
+  return {folder + "/" + name_of(step), step};
+}
+
+std::string manifest_digest(const CheckpointPlace& place) {
+  const std::string path = place.folder + "/" + kManifest;
+  return fs::exists(path) ? sha256(read_file(path, kMaxJsonBytes)) : "";
 }
 
 std::optional<std::string> read_text(const CheckpointPlace& place, const std::string& name) {

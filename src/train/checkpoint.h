@@ -74,6 +74,12 @@ struct CheckpointPlace {
 // nullopt: there is none. InputError: there are some, and all of them are broken.
 std::optional<CheckpointPlace> find_latest(const std::string& folder);
 
+// Where the checkpoint of a step is, if there is one.
+CheckpointPlace place_of(const std::string& folder, int64_t step);
+
+// SHA-256 of the manifest, which has those of all files; empty: there is none.
+std::string manifest_digest(const CheckpointPlace& place);
+
 // Loads weights and optimizer, whoever shares its state now and then; `optimizer_steps` is what
 // loop.json says.
 void load_checkpoint(const CheckpointPlace& place, Optimizer& optimizer, int64_t optimizer_steps);

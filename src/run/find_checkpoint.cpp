@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/find_checkpoint.h"
+
+#include <chrono>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/check.h"
+
+namespace tlt::run {
+namespace {
+
+constexpr int64_t kNone = -1;
+
+// What rank 0 tells the others.
+std::string search(const std::string& folder) {
+  nlohmann::json told = {{"step", kNone}, {"fault", ""}};
+  try {
+    if (const auto found = train::find_latest(folder)) told["step"] = found->step;
+  } catch (const InputError& error) {
+    told["fault"] = error.what();
+  }
+  return told.dump();
+}
+
+}  // namespace
+
+std::optional<train::CheckpointPlace> find_checkpoint(const std::string& folder,
+                                                      cluster::Comm& comm) {
+  std::future<std::string> searched;
+  if (comm.rank() == 0) searched = std::async(std::launch::async, search, folder);
+  std::string text;
+  do {  // to check large checkpoints may take longer than a collective
+    std::string mine;
+    if (searched.valid() && searched.wait_for(std::chrono::seconds(1)) == std::future_status::ready)
+      mine = searched.get();
+    text = comm.all_gather_bytes(mine).front();
+  } while (text.empty());
+  const nlohmann::json told = nlohmann::json::parse(text);
+  const auto fault = told.at("fault").get<std::string>();
+  if (!fault.empty()) throw InputError(fault);
+  const auto step = told.at("step").get<int64_t>();
+  if (step == kNone) return std::nullopt;
+  train::CheckpointPlace place = train::place_of(folder, step);
+  const std::vector<std::string> manifests = comm.all_gather_bytes(train::manifest_digest(place));
+  for (size_t rank = 1; rank < manifests.size(); ++rank)
+    TLT_CHECK_INPUT(
+        manifests[rank] == manifests[0], place.folder, ": rank ", rank,
+        " sees another checkpoint there than rank 0, or none; the run folder must be on "
+        "a disk that all workers share");
+  return place;
+}
+
+}  // namespace tlt::run
