@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# setup/setup.sh [--tidy] [--fuzz] [--picture] [--browser] [--clients] [--tools]: brings what the build needs,
+# setup/setup.sh [--pinned] [--tidy] [--fuzz] [--picture] [--browser] [--clients] [--tools]: brings what the build needs,
 # clang-tidy, clang with libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the
 # report's page. `make setup` calls it; a second run does nothing.
 # --clients brings the official Python clients that tests of `tlt serve` and of the trackers use
@@ -10,22 +10,24 @@
 #   1. Debian packages (debian-packages.txt) that are missing, by apt-get, as root or with sudo.
 #   2. The wheels of wheels.txt, pinned by version and hash, by pip into .deps/:
 #      torch/{include,lib}  nvidia/cu13/lib  pyarrow/{include,lib*.so.*}  uplot/
-#      A torch 2.11 that python3 already has is linked instead. tlt itself never runs Python: what the rewards
-#      code and command start is the user's.
+#      A torch 2.11 that python3 already has is linked instead, and checked by its version alone; with --pinned the
+#      wheel comes in its place. tlt itself never runs Python: what the rewards code and command start is the user's.
 # Each part leaves a stamp in .deps/.stamps when it is complete, so an interrupted run is taken up again.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 deps=$root/.deps
-tidy=no fuzz=no picture=no browser=no clients=no tools=no
+pinned=no tidy=no fuzz=no picture=no browser=no clients=no tools=no
 for flag; do
   case $flag in
+    --pinned) pinned=yes ;;
     --tidy) tidy=yes ;;
     --fuzz) fuzz=yes ;;
     --picture) picture=yes ;;
     --browser) browser=yes ;;
     --clients) clients=yes ;;
     --tools) tools=yes ;;
+    *) printf 'setup: unknown option %s; the first lines of %s have those there are\n' "$flag" "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -99,7 +101,8 @@ is_done() {  # is the wheel of this pin in place?
     *) [ -d "$deps/nvidia" ] || return 1 ;;
   esac
   case $(cat "$stamp") in
-    "$1" | "$1 cuda="* | linked | "linked cuda="*) ;;  # "cuda=" was written by versions that built for cards separately
+    "$1" | "$1 cuda="*) ;;  # "cuda=" was written by versions that built for cards separately
+    linked | "linked cuda="*) [ $pinned = no ] ;;
     *) return 1 ;;
   esac
 }
@@ -120,7 +123,7 @@ if importlib.metadata.version("torch").split("+")[0].startswith("2.11."):
 PYTHON
   ) || return 1
   [ -n "$found" ] && [ -e "$found/lib/libtorch_cpu.so" ] && [ -e "$found/include/ATen/ATen.h" ] || return 1
-  say "using the torch of python3: $found"
+  say "using the torch of python3, of which only the version is checked: $found (setup/setup.sh --pinned replaces it)"
   rm -rf "$deps/torch"
   ln -s "$found" "$deps/torch"
   stamp torch linked
@@ -230,7 +233,7 @@ mkdir -p "$deps"
 exec 9>"$deps/.lock"
 flock 9
 collect
-if [[ " ${to_get[*]:-}" == *" torch=="* ]] && link_installed_torch; then
+if [[ " ${to_get[*]:-}" == *" torch=="* ]] && [ $pinned = no ] && link_installed_torch; then
   collect
 fi
 debian_packages
