@@ -178,6 +178,19 @@ TEST_F(FaultInjectionTest, KilledWorkerEndsTheRun) {
   }
 }
 
+// An exception in Gloo's thread ended the process by SIGABRT (issue 23).
+TEST_F(FaultInjectionTest, NoDescriptorForAConnectionIsASentence) {
+  Program program(run_in(scratch_ / "run", 2), scratch_ / "log",
+                  [] { setenv("LD_PRELOAD", TLT_FAILING_ACCEPT, 1); });
+  int code = 0;
+  ASSERT_TRUE(program.wait_for(60, &code)) << program.output();
+  EXPECT_THAT(code, AnyOf(1, 3)) << program.output();  // of the worker that ended first
+  EXPECT_THAT(program.output(),
+              AllOf(HasSubstr(" of 2): a thread ended: "), HasSubstr("accept: Too many open files"),
+                    HasSubstr("; raise the limit of open files (ulimit -n)\n"),
+                    Not(HasSubstr("terminate called")), Not(HasSubstr("core dumped"))));
+}
+
 // The environment variables a launcher sets for `rank` of two workers on this machine.
 std::function<void()> launched(int rank, int port) {
   return [=] {
