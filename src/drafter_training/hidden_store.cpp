@@ -48,6 +48,30 @@ nlohmann::json read_facts(const std::string& path) {
   return nlohmann::json::parse(read_file(path, kMaxJsonBytes));
 }
 
+constexpr const char* kRemake = "; delete it, and its states are made again";
+
+// The samples of a part with this description, which has no checksum.
+void append_samples(const nlohmann::json& facts, const std::string& data,
+                    const std::shared_ptr<PartReader>& reader, std::vector<StoredSample>& samples) {
+  const at::Tensor tokens = model::SafetensorsFile(data).read(kTokens);
+  const auto *next = tokens.const_data_ptr<int32_t>(), *end = next + tokens.numel();
+  for (int64_t i = 0; i < std::ssize(facts.at("samples")); ++i) {
+    const nlohmann::json& row = facts.at("samples")[static_cast<size_t>(i)];
+    auto& [sample, prompt] = samples.emplace_back();
+    const auto count = row.at("tokens").get<std::ptrdiff_t>();
+    TLT_CHECK_INPUT(count >= 0 && count <= end - next, data, ": its description has a sample of ",
+                    count, " tokens", kRemake);
+    sample.tokens.assign(next, next + count);
+    next += count;
+    sample.response_begin = row.at("response_begin").get<int32_t>();
+    sample.id = row.at("id").get<uint32_t>();
+    sample.states = [reader, data, i] { return reader->read(data, states_name(i)); };
+    prompt = row.at("prompt").get<int64_t>();
+  }
+  TLT_CHECK_INPUT(next == end, data, ": ", end - next, " tokens that its description has not",
+                  kRemake);
+}
+
 // The difference between two identities, for the message; empty: none.
 std::string difference(const StoreIdentity& here, const nlohmann::json& there) {
   if (there.at("target").get<std::string>() != here.target)
@@ -158,23 +182,12 @@ std::vector<StoredSample> HiddenStore::samples(int64_t parts) const {
   std::vector<StoredSample> samples;
   const auto reader = std::make_shared<PartReader>();
   for (int64_t part = 0; part < parts; ++part) {
-    const std::string data = path(part, "safetensors");
-    const at::Tensor tokens = model::SafetensorsFile(data).read(kTokens);
-    const auto *next = tokens.const_data_ptr<int32_t>(), *end = next + tokens.numel();
-    const nlohmann::json facts = read_facts(path(part, "json"));
-    for (int64_t i = 0; i < std::ssize(facts.at("samples")); ++i) {
-      const nlohmann::json& row = facts.at("samples")[static_cast<size_t>(i)];
-      auto& [sample, prompt] = samples.emplace_back();
-      const auto count = row.at("tokens").get<std::ptrdiff_t>();
-      TLT_CHECK(count >= 0 && count <= end - next, data, ": ", count, " tokens");
-      sample.tokens.assign(next, next + count);
-      next += count;
-      sample.response_begin = row.at("response_begin").get<int32_t>();
-      sample.id = row.at("id").get<uint32_t>();
-      sample.states = [reader, data, i] { return reader->read(data, states_name(i)); };
-      prompt = row.at("prompt").get<int64_t>();
+    const std::string facts = path(part, "json");
+    try {
+      append_samples(read_facts(facts), path(part, "safetensors"), reader, samples);
+    } catch (const nlohmann::json::exception& error) {
+      throw InputError(facts + ": does not describe a part (" + json_fault(error) + ")" + kRemake);
     }
-    TLT_CHECK(next == end, data);
   }
   return samples;
 }

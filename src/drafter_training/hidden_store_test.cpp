@@ -173,8 +173,14 @@ TEST_F(HiddenStoreTest, DescriptionOfMoreTokensThanTheDataIsAnError) {
   for (const int64_t tokens : {int64_t{1} << 40, int64_t{-1}}) {
     facts["samples"][0]["tokens"] = tokens;
     write_file_atomic(path("part_000000.json"), facts.dump());
-    EXPECT_THROW(store.samples(1), Error) << tokens;
+    EXPECT_THAT(thrown_message<InputError>([&] { store.samples(1); }),
+                HasSubstr("tokens; delete it, and its states are made again"))
+        << tokens;
   }
+  facts.erase("samples");
+  write_file_atomic(path("part_000000.json"), facts.dump());
+  EXPECT_THAT(thrown_message<InputError>([&] { store.samples(1); }),
+              HasSubstr("part_000000.json: does not describe a part (key 'samples' not found)"));
 }
 
 TEST_F(HiddenStoreTest, StoreOfAnotherTargetIsRejected) {
