@@ -92,6 +92,8 @@ TEST_F(CodeRewardTest, HostileCodeIsContainedAndScoresZero) {
   std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
   std::filesystem::permissions(secret, std::filesystem::perms::all);
   const std::string pid = std::to_string(getpid());
+  // After a misdeed that should fail; else the response scores 1.
+  const std::string solves = "\nprint(2 * int(input()))";
   const std::vector<std::pair<const char*, std::string>> misdeeds = {
       {"fork bomb", "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"},
       {"thread bomb",
@@ -103,15 +105,15 @@ TEST_F(CodeRewardTest, HostileCodeIsContainedAndScoresZero) {
       {"memory in files",
        "i = 0\nwhile True:\n  open(f'/tmp/{i}', 'wb').write(bytes(1 << 20)); i += 1"},
       {"one large file", "f = open('large', 'wb')\nwhile True: f.write(bytes(1 << 20))"},
-      {"file writer", "open('" + written + "', 'w').write('x')"},
-      {"writer to /usr", "open('/usr/bin/tlt-was-here', 'w').write('x')"},
-      {"network caller",
-       "import socket\nsocket.create_connection(('127.0.0.1', 22), 1)\nprint(2 * int(input()))"},
+      {"file writer", "open('" + written + "', 'w').write('x')" + solves},
+      {"writer to /usr", "open('/usr/bin/tlt-was-here', 'w').write('x')" + solves},
+      {"network caller",  // that needs no listener
+       "import socket\nsocket.socket(type=socket.SOCK_DGRAM).connect(('127.0.0.1', 22))" + solves},
       {"network caller to a name",
-       "import urllib.request\nurllib.request.urlopen('http://example.com')"},
-      {"reader of a file", "print(open('" + secret + "').read())"},
-      {"reader of the parent", "print(open('/proc/" + pid + "/environ').read())"},
-      {"reader of passwords", "print(open('/etc/passwd').read())"},
+       "import urllib.request\nurllib.request.urlopen('http://example.com')" + solves},
+      {"reader of a file", "open('" + secret + "').read()" + solves},
+      {"reader of the parent", "open('/proc/" + pid + "/stat').read()" + solves},
+      {"reader of passwords", "open('/etc/passwd').read()" + solves},
       {"killer", "import os\nos.kill(-1, 9)"},
       {"killer of the parent", "import os\nos.kill(" + pid + ", 9)\nprint(2)"},
       {"flood", "while True: print('x' * 1000)"},
@@ -121,18 +123,17 @@ TEST_F(CodeRewardTest, HostileCodeIsContainedAndScoresZero) {
       {"closer of its output", "import os, time\nos.close(1)\ntime.sleep(1000)"},
       {"recursion", "def f(): f()\nf()"},
       {"crash", "import ctypes\nctypes.string_at(0)"},
-      {"tracer",
-       "import ctypes\nif ctypes.CDLL(None).ptrace(16, 1, 0, 0): raise OSError\nprint(2 * "
-       "int(input()))"},
+      {"tracer",  // PTRACE_SEIZE does not stop what it traces
+       "import ctypes\nif ctypes.CDLL(None).ptrace(0x4206, 1, 0, 0): raise OSError" + solves},
       {"new namespace",
-       "import ctypes\nif ctypes.CDLL(None).unshare(0x10000000): raise OSError\nprint(2 * "
-       "int(input()))"},
+       "import ctypes\nif ctypes.CDLL(None).unshare(0x10000000): raise OSError" + solves},
       {"answerer in the driver's place",  // by the pipe of the sandbox's first process
-       "import ctypes, json, os, signal\nfirst = os.pidfd_open(1)\n"
+       "import ctypes, json, os, signal, time\nfirst = os.pidfd_open(1)\n"
        "out = ctypes.CDLL(None).syscall(438, first, 1, 0)\nif out < 0: raise OSError\n"
        "os.kill(os.getppid(), signal.SIGSTOP)\n"
        "for answer in '2', '42':\n"
-       "  os.write(out, (json.dumps({'status': 'ok', 'out': answer}) + '\\n').encode())\n"
+       "  answer = {'status': 'ok', 'out': answer, 'cpu': 0}\n"
+       "  os.write(out, (json.dumps(answer) + '\\n').encode())\n"
        "  time.sleep(0.1)"}};
   for (const auto& [name, code] : misdeeds) {
     const auto begin = std::chrono::steady_clock::now();
