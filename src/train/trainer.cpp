@@ -183,7 +183,7 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
     for (size_t first = 0; first < samples.size(); first += size) {
       if (!total.fault.empty() && has_skipped_too_many()) break;
       TrainStats stats = step(samples.subspan(first, std::min(size, samples.size() - first)), kind,
-                              /*may_stop=*/steps == 0);
+                              /*is_first=*/steps == 0);
       if (stats.is_abandoned) return stats;
       if (steps++ == 0) {
         total = std::move(stats);
@@ -200,13 +200,13 @@ TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
   return total;
 }
 
-TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bool may_stop) {
+TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bool is_first) {
   TrainStats stats;
   bool is_again = false;
   comm_.section("gradients", [&] {
     // The sum has been changed, or has gradients of this worker only.
     if (std::exchange(is_again, true)) progress_.reset();
-    stats = sum_gradients(samples, kind, may_stop);
+    stats = sum_gradients(samples, kind, is_first);
   });
   if (stats.is_abandoned) return stats;
   const double rate = learning_rate(options_.optim, optimizer_.steps(), run_.total_steps);
@@ -225,7 +225,7 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
 
 // Of all workers; if they are valid, sum_ has them afterwards. Changes no weights.
 TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
-                                  bool may_stop) {
+                                  bool is_first) {
   TLT_CHECK((kind == LossKind::kValue) == (run_.critic != nullptr), "the loss of another model");
   if (kind == LossKind::kSupervised)
     start(std::make_unique<SupervisedLoss>(samples, options_.loss.distillation));
@@ -236,7 +236,7 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
   show_batch(samples);
   const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
   const Early early = take_early(plan, samples);
-  may_stop = may_stop && should_stop_;
+  const bool may_stop = is_first && should_stop_;
   const bool is_complete =
       try_compute(plan, plan.share(early.is_done, comm_, early.loads), may_stop);
   if (may_stop && comm_.all_reduce_sum(std::vector<double>{is_complete ? 0.0 : 1.0})[0] > 0) {
@@ -245,6 +245,7 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
     abandoned.is_abandoned = true;
     return abandoned;
   }
+  if (is_first && kind == LossKind::kPolicy) compare_with_others(plan, samples);
   const std::unique_ptr<Progress> done = std::exchange(progress_, nullptr);
   done->loss->complete(samples);
   std::string fault = sum_.reduce(comm_);
@@ -341,6 +342,22 @@ bool Trainer::try_compute(const PackPlan& plan, const std::vector<size_t>& indic
     if (on_pack_) on_pack_(static_cast<int64_t>(i) + 1, std::ssize(indices));
   }
   return true;
+}
+
+// Gradients of a worker's own rollouts, as early ones are, cannot show that its weights are not those
+// of the others. So each worker also scores a response of a pack that another one has computed: one
+// of these two has not sampled it.
+void Trainer::compare_with_others(const PackPlan& plan, std::span<const TrainSample> samples) {
+  std::vector<size_t> others;  // a sample of each of their packs
+  for (const PlannedPack& pack : plan.packs())
+    if (!progress_->packs.contains(pack.key()))
+      others.push_back(static_cast<size_t>(pack.members.front().samples.front()));
+  if (others.empty()) return;
+  const auto turn = static_cast<size_t>(optimizer_.steps() + comm_.rank());
+  const PackPlan single(samples.subspan(others[turn % others.size()], 1), std::vector<bool>{false},
+                        options_.max_tokens);
+  const std::vector<PackedSample> pack = single.load(single.packs().front(), tape_);
+  lm_head_.score(model_.forward(tape_), pack, std::ref(progress_->difference));
 }
 
 void Trainer::begin_pack(const PackPlan& plan, const PlannedPack& pack) {

@@ -146,13 +146,14 @@ class Trainer {
   struct Progress;
   struct Early;
 
-  TrainStats step(std::span<const TrainSample> samples, LossKind kind, bool may_stop);
-  TrainStats sum_gradients(std::span<const TrainSample> samples, LossKind kind, bool may_stop);
+  TrainStats step(std::span<const TrainSample> samples, LossKind kind, bool is_first);
+  TrainStats sum_gradients(std::span<const TrainSample> samples, LossKind kind, bool is_first);
   double update_weights(double rate);
   bool has_skipped_too_many() const { return optimizer_.skipped_in_row() > kMaxSkippedSteps; }
   void start(std::unique_ptr<TokenLoss> loss);
   void show_batch(std::span<const TrainSample> samples);
   bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop);
+  void compare_with_others(const PackPlan& plan, std::span<const TrainSample> samples);
   void begin_pack(const PackPlan& plan, const PlannedPack& pack);
   bool advance_pack();
   bool advance_forward();

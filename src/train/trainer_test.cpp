@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 
 #include "tests/support/golden_batch.h"
 #include "tests/support/losing_comm.h"
@@ -474,6 +475,36 @@ TEST(TrainerTest, FalseEarlyGradientsAreComputedAgain) {
     std::vector<TrainSample> other = grouped_samples();
     other[2].group = other[3].group = 99;
     expect_equal(early(other, 1), want, "a group that is not in the batch");
+  }
+}
+
+// The golden model, after a step of training if `is_trained`.
+std::unique_ptr<model::PolicyModel> golden_or_trained(bool is_trained) {
+  auto model = golden_model("qwen2_tied");
+  const auto comm = solo();
+  Trainer trainer(*model, small_packs(), *comm, {.total_steps = 10});
+  if (is_trained) trainer.update(grouped_samples(), LossKind::kPolicy);
+  return model;
+}
+
+// Each worker computes the gradients of its own rollouts early, and the update has none left.
+TEST(TrainerTest, EarlyGradientsDoNotHideOtherWeights) {
+  for (const bool is_other : {false, true}) {
+    std::vector<TrainSample> samples = grouped_samples();
+    samples.resize(4);
+    for (const bool is_second : {false, true}) {
+      const auto model = golden_or_trained(is_other && is_second);
+      const auto logprobs = score_samples(*model, samples, {.max_tokens = 40}, *solo());
+      const size_t first = is_second ? 2 : 0;
+      for (size_t i = first; i < first + 2; ++i) samples[i].rollout_logprobs = logprobs[i];
+    }
+    run_workers(2, [&](cluster::Comm& comm) {
+      const auto model = golden_or_trained(is_other && comm.rank() == 1);
+      Trainer trainer(*model, small_packs(), comm, {.total_steps = 10});
+      compute_layers(trainer, groups_of(samples)[static_cast<size_t>(comm.rank())], kAllLayers);
+      const TrainStats stats = trainer.update(samples, LossKind::kPolicy);
+      EXPECT_EQ(stats.logprob_difference > 0, is_other) << stats.logprob_difference;
+    });
   }
 }
 
