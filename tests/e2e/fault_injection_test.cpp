@@ -383,6 +383,13 @@ TEST_F(OtherFilesTest, OtherWeightsAreRefused) {
               {"model.path=" + model_with_flipped_signs(100'000, 1)});
 }
 
+TEST_F(OtherFilesTest, WeightsOfRankZeroAreSentIfAsked) {
+  run_whole();
+  expect_ends(0, "", {"trainer.broadcast_weights=true"},
+              {"model.path=" + model_with_flipped_signs(100'000, 1000)});
+  expect_same_run(scratch_ / "run", scratch_ / "whole", kSteps);
+}
+
 TEST_F(OtherFilesTest, OtherRewardProgramsAreRefused) {
   for (const int rank : {0, 1}) {
     const auto folder = scratch_ / ("host" + std::to_string(rank));
