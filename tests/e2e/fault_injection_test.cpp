@@ -16,6 +16,7 @@
 #include <set>
 
 #include "tests/support/small_run.h"
+#include "tests/support/stack_peek.h"
 
 namespace tlt {
 namespace {
@@ -189,6 +190,45 @@ TEST_F(FaultInjectionTest, NoDescriptorForAConnectionIsASentence) {
               AllOf(HasSubstr(" of 2): a thread ended: "), HasSubstr("accept: Too many open files"),
                     HasSubstr("; raise the limit of open files (ulimit -n)\n"),
                     Not(HasSubstr("terminate called")), Not(HasSubstr("core dumped"))));
+}
+
+// For longer than a worker may be silent in the rollouts. It only counts if rank 0 waits for it all
+// the time: else the stop is over too soon to matter, and there is another one.
+TEST_F(FaultInjectionTest, WorkerStoppedInTheUpdateIsNotLost) {
+  const tests::StackPeek peek({"tlt::train::Trainer::update(", "tlt::rollout::Engine::step("});
+  if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  constexpr double kStopSeconds = 5.5;
+  const std::vector<std::string> options = {
+      "trainer.threads=1", "trainer.timeout_seconds=40",  // lost after a tenth, in the rollouts
+      "trainer.on_worker_loss=stop", "actor.ppo_epochs=6"};
+  tests::expect_small_run(scratch_, "whole", kSteps, 1, options);
+  const auto run = scratch_ / "run";
+  Program program(small_run(run, kSteps, 2, options), scratch_ / "log");
+  ASSERT_TRUE(appears(run / "timeline.json")) << program.output();
+  const pid_t first = worker_of(program.pid(), 0), second = worker_of(program.pid(), 1);
+  ASSERT_TRUE(first > 0 && second > 0) << program.output();
+  const auto is_waited_for = [&] {
+    kill(second, SIGSTOP);
+    const double end = now() + kStopSeconds;
+    bool is_waiting = peek.is_within(second, 0);
+    while (is_waiting && now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      is_waiting = peek.is_within(first, 0);
+    }
+    kill(second, SIGCONT);
+    return is_waiting;
+  };
+  bool was_stopped = false;
+  int code = 0;
+  while (!was_stopped && !program.wait_for(0.001, &code))
+    was_stopped = peek.is_within(second, 0) && is_waited_for();
+  ASSERT_TRUE(was_stopped) << program.output();
+  EXPECT_FALSE(std::filesystem::exists(run / tests::checkpoint_folder(kSteps - 1)))
+      << "it was stopped in the last update, after which there are no rollouts";
+  ASSERT_TRUE(program.wait_for(60, &code)) << program.output();
+  EXPECT_EQ(code, 0) << program.output();
+  EXPECT_THAT(program.output(), Not(HasSubstr(" is lost")));
+  expect_same_run(run, scratch_ / "whole", kSteps);
 }
 
 // The environment variables a launcher sets for `rank` of two workers on this machine.
