@@ -32,7 +32,8 @@ TEST(JsonFaultTest, NamesOfTheLibraryAreLeftOut) {
                            std::function<void()>([&] { (void)list.value("a", 2); })})
     EXPECT_EQ(fault_of(call), "array where another type is expected");
   EXPECT_EQ(fault_of([] { (void)Json::parse("{", nullptr, false).at("a"); }), "not JSON");
-  EXPECT_TRUE(fault_of([] { (void)Json::parse("{\"a\": "); }).starts_with("line 1, column "));
+  EXPECT_TRUE(
+      fault_of([] { (void)Json::parse("{\"a\": ").at("a"); }).starts_with("line 1, column "));
 }
 
 TEST(JsonFaultTest, OtherTextsAreKept) {
