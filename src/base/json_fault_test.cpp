@@ -33,7 +33,7 @@ TEST(JsonFaultTest, NamesOfTheLibraryAreLeftOut) {
     EXPECT_EQ(fault_of(call), "array where another type is expected");
   EXPECT_EQ(fault_of([] { (void)Json::parse("{", nullptr, false).at("a"); }), "not JSON");
   EXPECT_TRUE(
-      fault_of([] { (void)Json::parse("{\"a\": ").at("a"); }).starts_with("line 1, column "));
+      fault_of([] { const Json cut = Json::parse("{\"a\": "); }).starts_with("line 1, column "));
 }
 
 TEST(JsonFaultTest, OtherTextsAreKept) {
