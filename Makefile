@@ -23,13 +23,14 @@ PREFIX       ?= /usr/local
 DESTDIR      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients program build test test-all test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench gpu-bundle install wheel release docs clean
+.PHONY: help setup clients program build test test-plain test-unit test-asan test-tsan fuzz torture hostile tidy demo demo-model headline bench gpu-bundle install wheel release docs clean
 
 help:
 	@echo "make setup       install Debian packages and the wheels in .deps/ (root or sudo; once)"
 	@echo "make program     build/tlt alone"
 	@echo "make build       build/tlt and the test programs"
 	@echo "make test        all tests, and the sanitized tests of the folders without torch"
+	@echo "make test-plain  the same without the sanitized tests"
 	@echo "make test-unit   the unit tests only"
 	@echo "make test-asan   the sanitized tests only (build-asan/)"
 	@echo "make test-tsan   ThreadSanitizer on the tests of the code with threads (build-tsan/; at home)"
@@ -71,9 +72,9 @@ build: setup
 	$(call configure,$(PRESET),$(BUILD))
 	@cmake --build $(BUILD) -j $(BUILD_JOBS)
 
-test: test-all test-asan
+test: test-plain test-asan
 
-test-all: build clients
+test-plain: build clients
 	@tests/run.sh $(BUILD) $(JOBS)
 
 test-unit: build

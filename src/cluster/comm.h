@@ -64,6 +64,8 @@ struct CommOptions {
   void check() const;
 };
 
+// Every virtual function is pure or has its body here: sanitized builds, which need the type, do
+// not compile comm.cpp.
 class Comm {
  public:
   virtual ~Comm() = default;
