@@ -35,7 +35,7 @@ std::vector<double> measure_interleaved(size_t tasks, double seconds,
 // the order of rows.
 void make_monotone(std::span<speculation::ForwardCost> costs);
 
-// Measures passes of 1, 2, 4 … sequences with one row each and, in trees, with 2, 4, 6, 8, 12, 18 …
+// Measures passes of 1, 2, 4 … sequences with one row each and, in trees, with 2, 4, 6, 7, 8, 12 …
 // rows in all, after a short context, and fewer sizes after a long one, if the model has the
 // positions; LM head included. The cost of larger batch sizes, left out for lack of time, is
 // extrapolated.

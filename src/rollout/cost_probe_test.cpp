@@ -28,6 +28,7 @@ TEST(CostProbeTest, MeasuresEveryBatchSizeWithSeveralRowCounts) {
   for (const int64_t batch : {1, 2, 4, 8}) {
     EXPECT_TRUE(measured.contains({batch, batch}));
     EXPECT_TRUE(measured.contains({batch, 18})) << "also where trees cannot be equally large";
+    EXPECT_TRUE(measured.contains({batch, 13})) << "a row more than whole blocks";
   }
   EXPECT_EQ(measured.rbegin()->first, 8);
 }
@@ -61,7 +62,7 @@ TEST(CostProbeTest, MeasuresLongContextsIfTheModelHasPositions) {
 TEST(CostProbeTest, StopsAtABatchSizeWhenTimeIsUp) {
   const auto model = tests::make_tiny_model(tests::tiny_config(model::Family::kLlama), at::kFloat);
   const auto costs = measure_forwards(*model, {.max_sequences = 64, .max_rows = 64, .seconds = 0});
-  EXPECT_EQ(costs.size(), 11u) << "1, 2, 4, 6 … 64 rows of one sequence";
+  EXPECT_EQ(costs.size(), 13u) << "1, 2, 4, 6, 7 … 64 rows of one sequence";
 }
 
 TEST(CostProbeTest, DeepTreesCostMoreToPropose) {
