@@ -17,8 +17,8 @@ namespace {
 constexpr int32_t kContext = 128;       // tokens before the trees …
 constexpr int32_t kLongContext = 1024;  // … and in long contexts
 constexpr int32_t kPathNodes = 8;       // nodes per branch of a tree
-// Token rows of a pass. Kernels work in blocks of 4 or 6 rows: a row more than whole blocks costs
-// nearly a block, so 12 rows are 40 % faster than 13, which take as long as 18.
+// Token rows of a pass. Kernels work in blocks of 4 or 6 rows, and a row more than whole blocks costs
+// a large part of a block.
 constexpr int64_t kRows[] = {2,  4,  6,   7,   8,   12,  13,  18,  24,   32,   48,
                              64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096};
 constexpr int64_t kMostTreeRows = 64;

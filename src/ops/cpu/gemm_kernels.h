@@ -20,16 +20,18 @@ constexpr int kTileVectors = kRows == 1   ? 4
 constexpr int64_t kPanel = 64;
 
 // Cache lines of the next panel that a tile prefetches while it multiplies. Otherwise the first
-// tile of a panel would wait for memory, and the others would leave the memory idle.
+// tile of a panel would wait for memory, and the others would leave the memory idle. They are
+// equally many for each unit: a tile that is through with them early leaves it idle too.
 struct Ahead {
+  static constexpr int64_t kLine = 64, kLinesOfUnit = kPanel / kLanes;
+
   const char* lines = nullptr;
-  int64_t count = 0, per_unit = 0;
+  int64_t bytes = 0;  // of a unit
 
   void prefetch(int64_t unit) const {
-    const int64_t end = (unit + 1) * per_unit < count ? (unit + 1) * per_unit : count;
-    for (int64_t i = unit * per_unit; i < end; ++i) __builtin_prefetch(lines + i * kLine, 0, 2);
+    const char* at = lines + unit * bytes;
+    for (const char* end = at + bytes; at < end; at += kLine) __builtin_prefetch(at, 0, 2);
   }
-  static constexpr int64_t kLine = 64;
 };
 
 template <int kRows, class T>
@@ -128,20 +130,17 @@ void multiply_panel(const GemmTask& task, int64_t panel) {
 #endif
   // Tiles of even height: 32 rows are 6 6 5 5 5 5, not 6 6 6 6 6 2.
   const int64_t tiles = (task.rows + kTileRows - 1) / kTileRows;
-  // Each tile prefetches an equal part of the next panel, whichever thread takes it.
-  const int64_t lines = task.units * kPanel *
-                        static_cast<int64_t>(sizeof(typename Unit<T>::Vector)) / kLanes /
-                        Ahead::kLine;
   const bool is_last = (panel + 1) * kPanel >= task.columns;
-  const char* next = static_cast<const char*>(task.b) + (panel + 1) * lines * Ahead::kLine;
+  const char* next = static_cast<const char*>(task.b) +
+                     (panel + 1) * task.units * Ahead::kLinesOfUnit * Ahead::kLine;
   int64_t row = task.first_row, left = task.rows;
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t height = (left + tiles - i - 1) / (tiles - i);
     Ahead ahead;
     if (!is_last && tiles > 1) {
-      const int64_t first = i * lines / tiles;
-      ahead = {next + first * Ahead::kLine, (i + 1) * lines / tiles - first, 0};
-      ahead.per_unit = (ahead.count + task.units - 1) / task.units;
+      const int64_t first = (Ahead::kLinesOfUnit * i + tiles - 1) / tiles,
+                    last = (Ahead::kLinesOfUnit * (i + 1) + tiles - 1) / tiles;
+      ahead = {next + first * task.units * Ahead::kLine, (last - first) * Ahead::kLine};
     }
     kTiles[height - 1](task, row, panel, ahead);
     row += height;
