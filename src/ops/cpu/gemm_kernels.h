@@ -24,6 +24,7 @@ constexpr int64_t kPanel = 64;
 // equally many for each unit: a tile that is through with them early leaves it idle too.
 struct Ahead {
   static constexpr int64_t kLine = 64, kLinesOfUnit = kPanel / kLanes;
+  static constexpr int64_t kMostReadingRows = 4;  // with so few rows the panel itself is waited for
 
   const char* lines = nullptr;
   int64_t bytes = 0;  // of a unit
@@ -137,7 +138,7 @@ void multiply_panel(const GemmTask& task, int64_t panel) {
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t height = (left + tiles - i - 1) / (tiles - i);
     Ahead ahead;
-    if (!is_last && tiles > 1) {
+    if (!is_last && task.rows > Ahead::kMostReadingRows) {
       const int64_t first = (Ahead::kLinesOfUnit * i + tiles - 1) / tiles,
                     last = (Ahead::kLinesOfUnit * (i + 1) + tiles - 1) / tiles;
       ahead = {next + first * task.units * Ahead::kLine, (last - first) * Ahead::kLine};
