@@ -6,12 +6,15 @@
 #include <c10/util/Logging.h>
 #include <fmt/core.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <string_view>
 
 #include "apps/commands.h"
 #include "base/check.h"
@@ -114,6 +117,16 @@ int report(const cli::Arguments& arguments, const std::string& message, int exit
   std::_Exit(report(cli::Arguments{"tlt", {}, {}}, "a thread ended: " + what, kFailure));
 }
 
+// ZeroMQ prints a reason and aborts where the system refuses it a descriptor or a thread. Calls only
+// what a signal handler may call.
+void report_abort(int) {
+  constexpr std::string_view kText =
+      "tlt: a library ended the program, for the reason above; if that is about files, threads or "
+      "memory, raise the limit (ulimit -n, -u, -v) and start again with the same command\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+  _exit(kFailure);
+}
+
 int run(const cli::Arguments& arguments) {
   if (arguments.words == std::vector<std::string>{"--version"}) {
     fmt::print("tlt {} ({})\n", kVersion, kCommit);
@@ -154,6 +167,7 @@ int main(int argc, char** argv) {
   tlt::apps::keep_freed_memory();
   tlt::apps::silence_libtorch();
   std::set_terminate(tlt::apps::report_thread_error);
+  std::signal(SIGABRT, tlt::apps::report_abort);
   tlt::cluster::process_environment();  // before a child process could inherit the job secret
   return tlt::apps::run_and_catch({"tlt", {argv + 1, argv + argc}, {argv, argv + argc}});
 }

@@ -192,6 +192,20 @@ TEST_F(FaultInjectionTest, NoDescriptorForAConnectionIsASentence) {
                     Not(HasSubstr("terminate called")), Not(HasSubstr("core dumped"))));
 }
 
+// ZeroMQ ended the process by SIGABRT, an exit code that a launcher does not know (issue 23).
+TEST_F(FaultInjectionTest, NoDescriptorForTheControlPlaneIsASentence) {
+  Program program(run_in(scratch_ / "run", 2), scratch_ / "log", [] {
+    setenv("LD_PRELOAD", TLT_FAILING_ACCEPT, 1);
+    setenv("TLT_FAILING_EPOLL", "1", 1);
+  });
+  int code = 0;
+  ASSERT_TRUE(program.wait_for(60, &code)) << program.output();
+  EXPECT_THAT(code, AnyOf(1, 3)) << program.output();  // of the worker that ended first
+  EXPECT_THAT(program.output(),
+              AllOf(HasSubstr("Too many open files (src/epoll.cpp"),
+                    HasSubstr("raise the limit (ulimit -n, -u, -v)"), Not(HasSubstr("signal 6"))));
+}
+
 // For longer than a worker may be silent in the rollouts. It only counts if rank 0 waits for it all
 // the time: else the stop is over too soon to matter, and there is another one.
 TEST_F(FaultInjectionTest, WorkerStoppedInTheUpdateIsNotLost) {
