@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cluster/comm.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -21,6 +21,9 @@ class SoloComm final : public Comm {
   void barrier(const std::string&) override {}
   void all_reduce_sum(at::Tensor&) override {}
   void all_reduce_max(at::Tensor&) override {}
+  at::Tensor reduce_scatter_sum(const at::Tensor& parts, const std::vector<int64_t>&) override {
+    return parts.clone();
+  }
   void broadcast(at::Tensor&, int root) override { TLT_CHECK(root == 0, "root ", root); }
   void all_gather(at::Tensor&) override {}
   std::unique_ptr<Comm> split(int) override { return make_solo_comm(); }

@@ -82,6 +82,12 @@ class Comm {
   // added. The order of a sum depends on size() only.
   virtual void all_reduce_sum(at::Tensor& tensor) = 0;
   virtual void all_reduce_max(at::Tensor& tensor) = 0;
+  // parts: one after the other, a part of sizes[r] elements for each rank r. Returns the sum of all
+  // ranks' parts for this one. Each rank sends (size() - 1) / size() of the bytes, half of what
+  // all_reduce_sum() sends. REQUIRES: [elements] int64, contiguous; the same sizes on every rank;
+  // with continues_after_loss() it is called in a section.
+  virtual at::Tensor reduce_scatter_sum(const at::Tensor& parts,
+                                        const std::vector<int64_t>& sizes) = 0;
 
   // Fills `tensor` with that of rank `root`. REQUIRES: contiguous; any type.
   virtual void broadcast(at::Tensor& tensor, int root) = 0;

@@ -4,8 +4,12 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 #include "cluster/spawn.h"
@@ -82,6 +86,66 @@ TEST(RanksTest, SumOfIntegersWrapsAroundExactly) {
                                      static_cast<uint64_t>(mine[1][i]) +
                                      static_cast<uint64_t>(mine[2][i]));
     EXPECT_TRUE(at::equal(sum, at::tensor(want, at::kLong))) << sum;
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+// Parts of any sizes, of none as well; the same bits as those of all_reduce_sum().
+TEST_P(CommTest, EachRankGetsTheSumOfItsPart) {
+  const auto ends = run_ranks(GetParam(), [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    const auto n = static_cast<size_t>(comm->size());
+    for (const std::vector<int64_t>& all :
+         {std::vector<int64_t>{5, 1000, 3}, {0, 7, 0}, {4, 0, 1}, {0, 0, 0}}) {
+      const std::vector<int64_t> sizes(all.begin(),
+                                       all.begin() + std::ssize(all) - 3 + comm->size());
+      ASSERT_EQ(sizes.size(), n);
+      const int64_t elements = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+      const at::Tensor parts =
+          (at::arange(elements, at::kLong) + 1) * (int64_t{1} << 61) + launch.rank * 5;
+      at::Tensor want = parts.clone();
+      comm->all_reduce_sum(want);
+      const at::Tensor before = parts.clone(), mine = comm->reduce_scatter_sum(parts, sizes);
+      EXPECT_TRUE(at::equal(mine, want.split_with_sizes(sizes)[comm->rank()])) << sizes.size();
+      EXPECT_TRUE(at::equal(parts, before));
+    }
+    if (n > 1) EXPECT_THROW(comm->reduce_scatter_sum(at::ones({5}, at::kLong), {5}), Error);
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+// Bytes that this process has given to its TCP connections, by the kernel's count.
+int64_t sent_bytes() {
+  int64_t sum = 0;
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) == 0)
+      sum += static_cast<int64_t>(info.tcpi_bytes_sent);
+  }
+  return sum;
+}
+
+class SentBytesTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Workers, SentBytesTest, ::testing::Values(2, 3, 4));
+
+TEST_P(SentBytesTest, OfAReduceScatterAreHalfOfThoseOfAnAllReduce) {
+  const auto ends = run_ranks(GetParam(), [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    const int64_t n = comm->size(), part = 60'000, slack = 20'000;
+    at::Tensor sum = at::ones({n * part}, at::kLong);
+    const auto sent_in = [&](const std::function<void()>& collective) {
+      comm->barrier("before");
+      const int64_t before = sent_bytes();
+      collective();
+      comm->barrier("after");
+      return sent_bytes() - before;
+    };
+    const auto bytes = static_cast<double>(sum.nbytes() * (n - 1) / n);
+    EXPECT_NEAR(sent_in([&] { comm->all_reduce_sum(sum); }), 2 * bytes, slack);
+    EXPECT_NEAR(
+        sent_in([&] { comm->reduce_scatter_sum(sum, std::vector<int64_t>(comm->size(), part)); }),
+        bytes, slack);
   });
   EXPECT_THAT(ends, Each(kPassed));
 }

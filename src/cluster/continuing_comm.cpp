@@ -140,6 +140,13 @@ void ContinuingComm::all_reduce_max(at::Tensor& tensor) {
   in_place("maximum", tensor, [&](at::Tensor& values) { group_->all_reduce_max(values); });
 }
 
+// Without a lost rank there would be no worker for its part.
+at::Tensor ContinuingComm::reduce_scatter_sum(const at::Tensor& parts,
+                                              const std::vector<int64_t>& sizes) {
+  TLT_CHECK(is_inside_ || !continues_after_loss(), "reduce_scatter_sum outside of a section");
+  return call([&] { return group_->reduce_scatter_sum(parts, sizes); });
+}
+
 void ContinuingComm::broadcast(at::Tensor& tensor, int root) {
   in_place("broadcast", tensor, [&](at::Tensor& values) { group_->broadcast(values, root); });
 }

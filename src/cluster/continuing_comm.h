@@ -53,6 +53,8 @@ class ContinuingComm final : public Comm {
   void barrier(const std::string& name) override;
   void all_reduce_sum(at::Tensor& tensor) override;
   void all_reduce_max(at::Tensor& tensor) override;
+  at::Tensor reduce_scatter_sum(const at::Tensor& parts,
+                                const std::vector<int64_t>& sizes) override;
   void broadcast(at::Tensor& tensor, int root) override;
   void all_gather(at::Tensor& parts) override;
   std::vector<std::string> all_gather_bytes(const std::string& bytes) override;

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <iomanip>
 #include <map>
+#include <numeric>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -254,6 +255,22 @@ class ProcessGroupComm final : public Comm {
 
   void all_reduce_max(at::Tensor& tensor) override {
     reduce(describe("all_reduce_max", tensor), tensor, c10d::ReduceOp::MAX);
+  }
+
+  // By an exchange of the parts: c10d's reduce-scatter takes parts of equal size only.
+  at::Tensor reduce_scatter_sum(const at::Tensor& parts,
+                                const std::vector<int64_t>& sizes) override {
+    TLT_CHECK(
+        parts.scalar_type() == at::kLong && parts.is_contiguous() && std::ssize(sizes) == size_ &&
+            parts.numel() == std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
+        describe("reduce_scatter_sum", parts), " for ", sizes.size(), " of ", size_, " ranks");
+    const int64_t mine = sizes[rank_];
+    at::Tensor input = parts.detach(), received = at::empty({size_ * mine}, parts.options());
+    std::vector<int64_t> sent = sizes, expected(sizes.size(), mine);
+    if (parts.numel() > 0)
+      wait(describe("reduce_scatter_sum", parts),
+           [&] { return backend(parts).alltoall_base(received, input, expected, sent); });
+    return received.view({size_, mine}).sum(0);
   }
 
   void broadcast(at::Tensor& tensor, int root) override {

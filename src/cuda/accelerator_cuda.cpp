@@ -58,11 +58,6 @@ class CudaGraph final : public runtime::Graph {
 
 class CudaAccelerator final : public runtime::Accelerator {
  public:
-  void* stream(at::Device device) override {
-    c10::cuda::set_device(device.index());
-    return at::cuda::getCurrentCUDAStream(device.index()).stream();
-  }
-
   std::unique_ptr<runtime::Graph> capture(at::Device device,
                                           const std::function<void()>& body) override {
     const c10::cuda::CUDAGuard guard(device);

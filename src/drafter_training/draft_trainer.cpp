@@ -207,13 +207,17 @@ void DraftTrainer::end_update() {
 
 // Of the gradients, for their norm.
 bool DraftTrainer::add_squares(int64_t elements) {
-  const train::GradientView gradients = sum_.view();
-  return train::walk(
-      begun_.place, gradients_.tensors.size(), elements,
-      [&](size_t i) { return train::Extent{gradients_.tensors[i].numel()}; },
-      [&](size_t i, int64_t first, int64_t last) {
-        train::add_squares(network_.device(), gradients.read(i, first, last), begun_.squares);
-      });
+  const std::vector<train::Part> parts = train::next_parts(
+      begun_.place, gradients_.tensors.size(), elements, train::part_elements(network_.device()),
+      [&](size_t i) { return train::Extent{gradients_.tensors[i].numel()}; });
+  sum_.view().read(parts, [&](const train::Part& part, const at::Tensor& gradients) {
+    int64_t done = 0;
+    for (const train::TensorSpan& span : part) {
+      train::add_squares(network_.device(), gradients.narrow(0, done, span.size()), begun_.squares);
+      done += span.size();
+    }
+  });
+  return !parts.empty();
 }
 
 bool DraftTrainer::clear_sum(int64_t elements) {

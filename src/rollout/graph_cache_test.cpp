@@ -20,7 +20,6 @@ using ::testing::IsEmpty;
 // Its graphs run what was captured, and it keeps a list of events.
 class FakeAccelerator final : public runtime::Accelerator {
  public:
-  void* stream(at::Device) override { return nullptr; }
   std::unique_ptr<runtime::Graph> capture(at::Device, const std::function<void()>& body) override {
     TLT_CHECK(!fails_, "no memory");
     events_.push_back("capture");

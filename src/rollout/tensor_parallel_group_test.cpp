@@ -56,6 +56,10 @@ class MisplacingComm final : public cluster::Comm {
   void barrier(const std::string& name) override { inner_.barrier(name); }
   void all_reduce_sum(at::Tensor& tensor) override { inner_.all_reduce_sum(tensor); }
   void all_reduce_max(at::Tensor& tensor) override { inner_.all_reduce_max(tensor); }
+  at::Tensor reduce_scatter_sum(const at::Tensor& parts,
+                                const std::vector<int64_t>& sizes) override {
+    return inner_.reduce_scatter_sum(parts, sizes);
+  }
   void broadcast(at::Tensor& tensor, int root) override { inner_.broadcast(tensor, root); }
   void all_gather(at::Tensor& parts) override {
     inner_.all_gather(parts);

@@ -1,5 +1,5 @@
-// Accelerator: what a device other than the CPU has besides tensors and operations on them: the
-// stream that kernels are launched on, graphs of launches, pinned host memory, its memory's size.
+// Accelerator: what a device other than the CPU has besides tensors and operations on them: graphs of
+// launches, pinned host memory, its memory's size.
 //
 //   runtime::Accelerator& card = runtime::accelerator(device);
 //   const std::unique_ptr<runtime::Graph> graph = card.capture(device.torch(), [&] { launch(); });
@@ -42,9 +42,6 @@ struct DeviceMemory {
 class Accelerator {
  public:
   virtual ~Accelerator() = default;
-
-  // The device's current stream as its driver has it (a cudaStream_t). It changes inside capture().
-  virtual void* stream(at::Device device) = 0;
 
   // Records what `body` launches, without running it. All graphs of a process share one memory pool:
   // tensors that `body` allocates may have the memory of those of another graph's body, so results

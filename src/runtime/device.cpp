@@ -115,4 +115,9 @@ bool Device::try_release(const at::Tensor& lasting) const {
   return is_cpu() && HugePages::try_release(lasting.data_ptr(), lasting.nbytes());
 }
 
+void Device::release_part(const at::Tensor& part) const {
+  TLT_CHECK(part.is_contiguous(), "release of a part with gaps");
+  if (is_cpu()) HugePages::release_inside(part.data_ptr(), part.nbytes());
+}
+
 }  // namespace tlt::runtime

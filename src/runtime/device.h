@@ -49,6 +49,9 @@ class Device {
   // at the same address, and zero again. False: it stays as it is, because it is small or not on
   // the CPU.
   [[nodiscard]] bool try_release(const at::Tensor& lasting) const;
+  // The same for part of such a tensor, whose values are lost: as much of its memory as is in pages
+  // of their own.
+  void release_part(const at::Tensor& part) const;
 
  private:
   Device(at::Device device, int threads);

@@ -77,6 +77,14 @@ bool HugePages::try_release(void* piece, size_t bytes) {
   return bytes >= kStretch && madvise(piece, round_up(bytes, kPage), MADV_DONTNEED) == 0;
 }
 
+void HugePages::release_inside(void* part, size_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(part);
+  const size_t skip = round_up(address, kPage) - address;
+  if (bytes < skip + kPage) return;
+  // Memory that stays does no harm.
+  (void)madvise(static_cast<char*>(part) + skip, (bytes - skip) / kPage * kPage, MADV_DONTNEED);
+}
+
 std::shared_ptr<void> HugePages::take(size_t bytes) {
   bytes = round_up(bytes, 64);
   if (bytes >= kStretch) return Stretch::try_cut(std::make_shared<Stretch>(bytes), bytes);

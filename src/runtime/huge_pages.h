@@ -28,6 +28,8 @@ class HugePages {
   // written again; its address stays, and it is zero again. False: it stays as it is, because it
   // shares pages with other pieces.
   [[nodiscard]] static bool try_release(void* piece, size_t bytes);
+  // The same for the whole pages in part of a piece; the rest of the part stays as it is.
+  static void release_inside(void* part, size_t bytes);
 
  private:
   class Stretch;

@@ -90,6 +90,23 @@ TEST(HugePagesTest, MemoryOfALargePieceIsReleasedUntilItIsWritten) {
   }
 }
 
+// What is in whole pages of a part; nothing outside of it.
+TEST(HugePagesTest, PartOfAPieceIsReleased) {
+  HugePages pages;
+  const size_t large = size_t{40} << 20, page = size_t{2} << 20, first = 3 * page + 64;
+  const std::shared_ptr<void> piece = pages.take(large);
+  auto* bytes = static_cast<char*>(piece.get());
+  for (const size_t part : {size_t{100}, page, page + 64, 5 * page, large - first}) {
+    std::fill_n(bytes, large, 'x');
+    HugePages::release_inside(bytes + first, part);
+    const auto zeros = static_cast<size_t>(std::count(bytes + first, bytes + first + part, 0));
+    const size_t skip = page - 64;
+    EXPECT_EQ(zeros, part < skip ? 0 : (part - skip) / page * page) << part;
+    EXPECT_EQ(std::count(bytes, bytes + large, 0), static_cast<int64_t>(zeros)) << part;
+  }
+  HugePages::release_inside(bytes, 0);
+}
+
 TEST(HugePagesTest, TooLargeRequestIsAnInputError) {
   EXPECT_THROW(HugePages().take(size_t{1} << 55), InputError);
 }

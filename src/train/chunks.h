@@ -1,13 +1,15 @@
 // for_chunks: splits an elementwise loop over the device's threads. The chunks do not depend on the
 // number of threads, so neither does the result.
 //
-// walk: goes over the elements of several tensors in parts.
+// walk: goes over the elements of several tensors in parts. next_parts: lists the parts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "runtime/device.h"
 
@@ -25,16 +27,38 @@ void for_chunks(const Device& device, int64_t elements, const Body& body) {
   });
 }
 
+// Elements first … last-1 of one of several tensors.
+struct TensorSpan {
+  size_t tensor = 0;
+  int64_t first = 0, last = 0;
+
+  int64_t size() const { return last - first; }
+};
+// What is worked on at a time: spans of tensors in their order.
+using Part = std::vector<TensorSpan>;
+
+// Of a part of gradients and weights on the CPU, for each thread: 1 MiB of float32 stays in its cache.
+inline constexpr int64_t kPartOfThread = 4 * kChunk;
+// Of a part that is copied to or from another device while the host works on the part before: 16 MiB
+// of float32, whose copy takes much longer than its launch.
+inline constexpr int64_t kCopiedPart = int64_t{1} << 22;
+
+inline int64_t part_elements(const Device& device) {
+  return device.is_cpu() ? kPartOfThread * device.pool().threads() : kCopiedPart;
+}
+
 // Progress of a walk.
 struct Place {
   size_t tensor = 0;
   int64_t element = 0;
 };
 
-// Of a tensor in a walk. A part has a multiple of `unit` elements, except at the tensor's end.
+// What a walk covers of a tensor: `elements` from `first` on. A span has a multiple of `unit` of them,
+// except at their end.
 struct Extent {
   int64_t elements = 0;
   int64_t unit = kChunk;
+  int64_t first = 0;
 };
 
 // Calls body(tensor, first, last) for about the next `elements` elements of `tensors` tensors, each
@@ -49,13 +73,29 @@ bool walk(Place& place, size_t tensors, int64_t elements, const ExtentOf& extent
     const int64_t left = extent.elements - place.element, step = extent.unit;
     const int64_t part =
         elements >= left ? left : std::min(left, (elements + step - 1) / step * step);
-    if (part > 0) body(place.tensor, place.element, place.element + part);
+    const int64_t first = extent.first + place.element;
+    if (part > 0) body(place.tensor, first, first + part);
     did |= part > 0;
     elements -= part;
     place.element += part;
     if (part == left) place = {place.tensor + 1, 0};
   }
   return did;
+}
+
+// The next parts of a walk, with about `elements` elements together and about `size` each.
+template <class ExtentOf>
+std::vector<Part> next_parts(Place& place, size_t tensors, int64_t elements, int64_t size,
+                             const ExtentOf& extent_of) {
+  std::vector<Part> parts;
+  for (Part part; elements > 0; parts.push_back(std::move(part)), part = {}) {
+    const auto add = [&](size_t tensor, int64_t first, int64_t last) {
+      part.push_back({tensor, first, last});
+      elements -= last - first;
+    };
+    if (!walk(place, tensors, std::min(elements, size), extent_of, add)) break;
+  }
+  return parts;
 }
 
 }  // namespace tlt::train

@@ -25,8 +25,10 @@ constexpr int64_t kLargest = int64_t{1} << 22;
 // far enough from the bound of an int64 for the sum of 2^20 of them.
 constexpr int64_t kInvalid = int64_t{1} << 42;
 
-// Elements that are kept for read(), and that are converted at a time off the CPU: 64 MiB of float32.
+// Elements that add_units_by_aten() converts at a time.
 constexpr int64_t kPart = int64_t{1} << 24;
+// Elements that a worker exchanges with the others at a time: 32 MiB.
+constexpr int64_t kExchanged = int64_t{1} << 22;
 
 // The bits of an absolute value, which are in the order of the values, infinity and NaN last.
 uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffffU; }
@@ -88,6 +90,19 @@ void add_units_on_device(const Device& device, at::Tensor& gradient, at::Tensor&
   gradient.zero_();
 }
 
+// parts: of this worker, by the worker that gets their sum. Returns that of this one.
+at::Tensor sum_of_mine(cluster::Comm& comm, const std::vector<at::Tensor>& parts) {
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& part : parts) sizes.push_back(part.numel());
+  return comm.reduce_scatter_sum(at::cat(parts).cpu(), sizes);
+}
+
+int64_t elements_of(const Part& part) {
+  int64_t elements = 0;
+  for (const TensorSpan& span : part) elements += span.size();
+  return elements;
+}
+
 }  // namespace
 
 GradientSum::GradientSum(const std::vector<model::Parameter>& parameters, const Device& device)
@@ -127,16 +142,13 @@ void GradientSum::add(size_t parameter, at::Tensor& gradient) {
   magnitude += add_units(device_, gradient, magnitude, units);
 }
 
-std::string GradientSum::reduce(cluster::Comm& comm) {
-  at::Tensor magnitudes = magnitudes_.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
-  comm.all_reduce_sum(magnitudes);
-  const std::span<const int64_t> all(magnitudes.data_ptr<int64_t>(), units_.size());
-  const auto invalid =
-      std::ranges::find_if(all, [](int64_t magnitude) { return magnitude >= kLargest; });
-  if (invalid != all.end())
-    return "the gradient of " + parameters_[static_cast<size_t>(invalid - all.begin())].name() +
-           (*invalid >= kInvalid ? " is not finite or above 4e6" : " is above 4e6 in sum");
-  if (comm.size() == 1) return "";
+std::string GradientSum::reduce(cluster::Comm& comm, const Shards* shards) {
+  std::string fault = fault_of_all(comm);
+  if (!fault.empty() || comm.size() == 1) return fault;
+  if (shards) {
+    scatter(comm, *shards);
+    return "";
+  }
   for (at::Tensor& units : units_) {
     at::Tensor on_host = units.cpu();  // on the CPU: the same tensor
     comm.all_reduce_sum(on_host);
@@ -145,9 +157,47 @@ std::string GradientSum::reduce(cluster::Comm& comm) {
   return "";
 }
 
+std::string GradientSum::fault_of_all(cluster::Comm& comm) const {
+  at::Tensor magnitudes = magnitudes_.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+  comm.all_reduce_sum(magnitudes);
+  const std::span<const int64_t> all(magnitudes.data_ptr<int64_t>(), units_.size());
+  const auto invalid =
+      std::ranges::find_if(all, [](int64_t magnitude) { return magnitude >= kLargest; });
+  if (invalid == all.end()) return "";
+  return "the gradient of " + parameters_[static_cast<size_t>(invalid - all.begin())].name() +
+         (*invalid >= kInvalid ? " is not finite or above 4e6" : " is above 4e6 in sum");
+}
+
+void GradientSum::scatter(cluster::Comm& comm, const Shards& shards) {
+  TLT_CHECK(shards.workers() == comm.size(), shards.workers(), " shards, ", comm.size(),
+            " workers");
+  const auto rank = static_cast<size_t>(comm.rank());
+  std::vector<at::Tensor> shares, chunk_ends;  // by worker
+  int64_t longest = 0;
+  for (int worker = 0; worker < comm.size(); ++worker) {
+    const ElementRange share = shards.share_of(worker), end = shards.chunk_end_of(worker);
+    shares.push_back(all_units_.slice(0, share.first, share.last));
+    chunk_ends.push_back(all_units_.slice(0, end.first, end.last));
+    longest = std::max(longest, share.size());
+  }
+  // Before the sums of shares replace what this worker has of them.
+  const at::Tensor chunk_end = sum_of_mine(comm, chunk_ends);
+  const int64_t step = std::max<int64_t>(1, kExchanged / comm.size());
+  for (int64_t first = 0; first < longest; first += step) {
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& share : shares) parts.push_back(share.slice(0, first, first + step));
+    parts[rank].copy_(sum_of_mine(comm, parts));
+  }
+  chunk_ends[rank].copy_(chunk_end);
+  const int64_t begin = shards.share_of(comm.rank()).first,
+                end = shards.chunk_end_of(comm.rank()).last;
+  device_.release_part(all_units_.slice(0, 0, begin));
+  device_.release_part(all_units_.slice(0, end));
+}
+
 GradientView GradientSum::view(double scale) const {
-  return GradientView([this, scale](size_t parameter, int64_t first, int64_t last) {
-    return read(parameter, first, last, scale);
+  return GradientView([this, scale](const std::vector<Part>& parts, const GradientView::Use& use) {
+    read(parts, use, scale);
   });
 }
 
@@ -157,20 +207,43 @@ void GradientSum::clear(size_t parameter, int64_t first, int64_t last) {
   magnitudes_.narrow(0, index, 1).zero_();
 }
 
-at::Tensor GradientSum::read(size_t parameter, int64_t first, int64_t last, double scale) const {
-  const int64_t count = last - first;
-  const at::Tensor units = units_[parameter].view(-1).narrow(0, first, count);
-  if (!device_.is_cpu()) return units.to(at::kDouble).mul_(kUnit * scale).to(at::kFloat).cpu();
-  at::Tensor values = count <= kPart ? part_ : at::Tensor();
-  if (!values.defined() || values.numel() < count) values = at::empty({count}, at::kFloat);
-  if (count <= kPart) part_ = values;
-  const int64_t* from = units.data_ptr<int64_t>();
-  float* to = values.data_ptr<float>();
-  for_chunks(device_, count, [&](int64_t, int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k)
-      to[k] = static_cast<float>(static_cast<double>(from[k]) * (kUnit * scale));
-  });
-  return values.narrow(0, 0, count);
+void GradientSum::read(const std::vector<Part>& parts, const GradientView::Use& use,
+                       double scale) const {
+  if (device_.is_cpu()) {
+    for (const Part& part : parts) {
+      const int64_t count = elements_of(part);
+      if (!part_.defined() || part_.numel() < count) part_ = at::empty({count}, at::kFloat);
+      convert(part, scale, part_.data_ptr<float>());
+      use(part, part_.narrow(0, 0, count));
+    }
+    return;
+  }
+  if (!downloads_) downloads_.emplace(device_);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i == 0) downloads_->start(convert_there(parts[0], scale));
+    if (i + 1 < parts.size()) downloads_->start(convert_there(parts[i + 1], scale));
+    use(parts[i], downloads_->take());
+  }
+}
+
+// On the CPU.
+void GradientSum::convert(const Part& part, double scale, float* values) const {
+  for (const TensorSpan& span : part) {
+    const int64_t* units = units_[span.tensor].data_ptr<int64_t>() + span.first;
+    for_chunks(device_, span.size(), [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k)
+        values[k] = static_cast<float>(static_cast<double>(units[k]) * (kUnit * scale));
+    });
+    values += span.size();
+  }
+}
+
+// On another device.
+at::Tensor GradientSum::convert_there(const Part& part, double scale) const {
+  std::vector<at::Tensor> units;
+  for (const TensorSpan& span : part)
+    units.push_back(units_[span.tensor].view(-1).slice(0, span.first, span.last));
+  return at::cat(units).to(at::kDouble).mul_(kUnit * scale).to(at::kFloat);
 }
 
 }  // namespace tlt::train

@@ -21,12 +21,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cluster/comm.h"
 #include "model/policy_model.h"
+#include "runtime/pinned_copies.h"
 #include "train/gradient_view.h"
+#include "train/shards.h"
 
 namespace tlt::train {
 
@@ -42,17 +45,23 @@ class GradientSum {
   void add(model::Gradients& gradients);
   // The same for one parameter. REQUIRES: once in a pack.
   void add(size_t parameter, at::Tensor& gradient);
-  // Sums over all workers; all of them get the result. Returns the fault of the sum, which names the
-  // parameter, the same on all workers; empty: the sum is valid.
-  [[nodiscard]] std::string reduce(cluster::Comm& comm);
-  // The sum times `scale`, rounded once to float32. REQUIRES: this outlives the view.
+  // Sums over all workers. Each gets all of the sum; with `shards` only what it needs: its share and
+  // its chunks. The rest has no meaning then, and on the CPU no memory until clear(). Returns the fault
+  // of the sum, which names the parameter, the same on all workers; empty: the sum is valid.
+  [[nodiscard]] std::string reduce(cluster::Comm& comm, const Shards* shards = nullptr);
+  // The sum times `scale`, rounded once to float32. REQUIRES: this outlives the view; one read() at a
+  // time.
   GradientView view(double scale = 1) const;
 
   // clear() for elements first … last-1 of one parameter.
   void clear(size_t parameter, int64_t first, int64_t last);
 
  private:
-  at::Tensor read(size_t parameter, int64_t first, int64_t last, double scale) const;
+  std::string fault_of_all(cluster::Comm& comm) const;
+  void scatter(cluster::Comm& comm, const Shards& shards);
+  void read(const std::vector<Part>& parts, const GradientView::Use& use, double scale) const;
+  void convert(const Part& part, double scale, float* values) const;
+  at::Tensor convert_there(const Part& part, double scale) const;
 
   const std::vector<model::Parameter>& parameters_;
   const Device device_;
@@ -60,7 +69,8 @@ class GradientSum {
   std::vector<at::Tensor> units_;  // views of it, one per parameter
   // [parameters] int64: the largest absolute value of each pack, rounded up, added over the packs.
   at::Tensor magnitudes_;
-  mutable at::Tensor part_;  // float32: what read() returns, kept for the next
+  mutable at::Tensor part_;  // float32, on the CPU: of read(), kept for the next
+  mutable std::optional<runtime::PinnedCopies> downloads_;  // of read(); none: on the CPU
 };
 
 }  // namespace tlt::train

@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "tests/support/golden_batch.h"
+#include "tests/support/gradient_values.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_comm.h"
 
@@ -37,7 +38,8 @@ std::vector<at::Tensor> values_of(const GradientSum& sum, const model::PolicyMod
   std::vector<at::Tensor> values;
   for (size_t i = 0; i < model.parameters().size(); ++i) {
     const std::vector<int64_t> shape = model.parameters()[i].shape();
-    values.push_back(sum.view().read(i, 0, c10::multiply_integers(shape)).clone().view(shape));
+    values.push_back(
+        tests::gradient_values(sum.view(), i, 0, c10::multiply_integers(shape)).view(shape));
   }
   return values;
 }
@@ -102,6 +104,69 @@ TEST(GradientSumTest, OrderAndNumberOfWorkersChangeNoBit) {
   }
 }
 
+// Parameters whose shares end within a chunk, and are exchanged in several pieces.
+struct Tables {
+  Tables() {
+    for (const std::vector<int64_t>& sizes :
+         std::vector<std::vector<int64_t>>{{70}, {5000, 1000}, {3, 100'000}, {130, 8}})
+      tensors.push_back(at::zeros(sizes));
+    for (at::Tensor& tensor : tensors)
+      parameters.push_back({.parts = {{"p" + std::to_string(parameters.size()), 0, tensor.size(0)}},
+                            .tensor = &tensor});
+  }
+  // Of elements that differ by pack and place, among them none that is 0.
+  void add_pack(GradientSum& sum, float pack) const {
+    for (size_t p = 0; p < tensors.size(); ++p) {
+      at::Tensor gradient = at::arange(tensors[p].numel(), at::kFloat)
+                                .add_(pack)
+                                .sin_()
+                                .add_(1.5)
+                                .view(tensors[p].sizes());
+      sum.add(p, gradient);
+    }
+  }
+
+  std::vector<at::Tensor> tensors;
+  std::vector<model::Parameter> parameters;
+};
+
+at::Tensor flat_values(const GradientSum& sum, const Tables& tables) {
+  std::vector<at::Tensor> values;
+  for (size_t p = 0; p < tables.tensors.size(); ++p)
+    values.push_back(tests::gradient_values(sum.view(), p, 0, tables.tensors[p].numel()));
+  return at::cat(values);
+}
+
+TEST(GradientSumTest, EachWorkerGetsItsShareOfTheSumAndReleasesTheRest) {
+  const Device device = Device::cpu(1);
+  const Tables tables;
+  GradientSum whole(tables.parameters, device);
+  for (int pack = 0; pack < 3; ++pack) tables.add_pack(whole, static_cast<float>(pack));
+  const at::Tensor want = flat_values(whole, tables);
+  for (const int workers : {2, 3}) {
+    const Shards shards(tables.parameters, workers);
+    run_workers(workers, [&](cluster::Comm& comm) {
+      GradientSum sum(tables.parameters, device);
+      for (int round = 0; round < 2; ++round) {  // the second one after clear()
+        for (int pack = comm.rank(); pack < 3; pack += workers)
+          tables.add_pack(sum, static_cast<float>(pack));
+        EXPECT_EQ(sum.reduce(comm, &shards), "");
+        const ElementRange share = shards.share_of(comm.rank());
+        const int64_t end = shards.chunk_end_of(comm.rank()).last;
+        const at::Tensor got = flat_values(sum, tables);
+        EXPECT_TRUE(at::equal(got.slice(0, share.first, end), want.slice(0, share.first, end)))
+            << comm.rank() << " of " << workers;
+        EXPECT_TRUE(comm.rank() + 1 == workers || end > share.last) << "ends within a chunk";
+        // Zero where memory was released: all but two pages of 2 MB at either side.
+        const int64_t others = got.numel() - (end - share.first), in_pages = 4 * (2 << 20) / 8;
+        EXPECT_GE(got.eq(0).sum().item<int64_t>(), others - in_pages) << comm.rank();
+        EXPECT_EQ(got.slice(0, share.first, end).eq(0).sum().item<int64_t>(), 0);
+        sum.clear();
+      }
+    });
+  }
+}
+
 // Any parts, one after the other: the memory of a part is used again.
 TEST(GradientSumTest, PartsAreThoseOfTheWhole) {
   const auto model = golden_model("llama_tied", 2);
@@ -112,7 +177,7 @@ TEST(GradientSumTest, PartsAreThoseOfTheWhole) {
   const GradientView halves = sum.view(0.5);
   for (const int64_t part : {1, 77, 1000})
     for (int64_t first = 0; first + part <= std::min<int64_t>(whole.numel(), 3000); first += part)
-      EXPECT_TRUE(at::equal(halves.read(0, first, first + part).clone(),
+      EXPECT_TRUE(at::equal(tests::gradient_values(halves, 0, first, first + part),
                             whole.narrow(0, first, part) * 0.5F))
           << first << " of parts of " << part;
 }
@@ -172,14 +237,17 @@ TEST(GradientSumTest, AllWorkersSeeTheFaultOfOneWorker) {
       for (const float value : packs) add_pack(sum, *model, value);
       alone[0] = sum.reduce(comm);
     });
-    run_workers(3, [&](cluster::Comm& comm) {
-      const auto model = golden_model("llama_tied");
-      GradientSum sum(*model);
-      add_pack(sum, *model, packs[static_cast<size_t>(comm.rank())]);
-      faults[static_cast<size_t>(comm.rank())] = sum.reduce(comm);
-    });
-    EXPECT_THAT(alone[0], testing::HasSubstr("the gradient of "));
-    EXPECT_THAT(faults, testing::Each(alone[0])) << packs[0];
+    for (const bool are_shared : {false, true}) {
+      run_workers(3, [&](cluster::Comm& comm) {
+        const auto model = golden_model("llama_tied");
+        const Shards shards(model->parameters(), comm.size());
+        GradientSum sum(*model);
+        add_pack(sum, *model, packs[static_cast<size_t>(comm.rank())]);
+        faults[static_cast<size_t>(comm.rank())] = sum.reduce(comm, are_shared ? &shards : nullptr);
+      });
+      EXPECT_THAT(alone[0], testing::HasSubstr("the gradient of "));
+      EXPECT_THAT(faults, testing::Each(alone[0])) << packs[0];
+    }
   }
 }
 

@@ -12,31 +12,29 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "model/parameter.h"
+#include "train/chunks.h"
 
 namespace tlt::train {
 
 class GradientView {
  public:
-  // Elements first … last-1 of a parameter: float32, contiguous, on the CPU; valid until the next
-  // call.
-  using Read = std::function<at::Tensor(size_t parameter, int64_t first, int64_t last)>;
+  // Gets a part, and its gradients one after the other: float32, contiguous, on the CPU; they are
+  // valid during the call.
+  using Use = std::function<void(const Part& part, const at::Tensor& gradients)>;
+  using Read = std::function<void(const std::vector<Part>& parts, const Use& use)>;
 
   explicit GradientView(Read read) : read_(std::move(read)) {}
   // REQUIRES: `gradients` outlives this.
-  GradientView(const model::Gradients& gradients)  // NOLINT(google-explicit-constructor)
-      : read_([&gradients](size_t parameter, int64_t first, int64_t last) {
-          return gradients.tensors[parameter].view(-1).narrow(0, first, last - first).cpu();
-        }) {}
+  GradientView(const model::Gradients& gradients);  // NOLINT(google-explicit-constructor)
 
-  at::Tensor read(size_t parameter, int64_t first, int64_t last) const {
-    return read_(parameter, first, last);
-  }
+  // Calls `use` for one part of the parameters after the other. A part of another device is copied
+  // while `use` works on the part before.
+  void read(const std::vector<Part>& parts, const Use& use) const { read_(parts, use); }
 
  private:
   Read read_;

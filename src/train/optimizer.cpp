@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "base/check.h"
 #include "train/muon.h"
@@ -29,8 +30,7 @@ std::vector<int64_t> with_rows(std::vector<int64_t> shape, int64_t rows) {
   return shape;
 }
 
-// Chunks of a gradient that each thread converts and uses at a time: they stay in its cache.
-constexpr int64_t kChunksOfThread = 4;
+constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
 // Calls body(first, rows) for parts of a range that are at most `elements` or one panel.
 void for_parts(const RowRange& range, int64_t row_size, int64_t elements,
@@ -64,16 +64,20 @@ void Optimizer::update_range(const Coefficients& c, std::span<const float> gradi
   }
 }
 
-void add_squares(const Device& device, const at::Tensor& values, double& total) {
+void sum_squares(const Device& device, const at::Tensor& values, std::span<double> sums) {
   const float* data = values.data_ptr<float>();
-  std::vector<double> partial(static_cast<size_t>(chunks(values.numel())));
   for_chunks(device, values.numel(), [&](int64_t chunk, int64_t first, int64_t last) {
     double sum = 0;
     for (int64_t i = first; i < last; ++i)
       sum += static_cast<double>(data[i]) * static_cast<double>(data[i]);
-    partial[static_cast<size_t>(chunk)] = sum;
+    sums[static_cast<size_t>(chunk)] = sum;
   });
-  for (const double sum : partial) total += sum;
+}
+
+void add_squares(const Device& device, const at::Tensor& values, double& total) {
+  std::vector<double> sums(static_cast<size_t>(chunks(values.numel())));
+  sum_squares(device, values, sums);
+  for (const double sum : sums) total += sum;
 }
 
 Optimizer::Optimizer(const std::vector<model::Parameter>& parameters, const Device& device,
@@ -84,6 +88,7 @@ Optimizer::Optimizer(const std::vector<model::Parameter>& parameters, const Devi
       sharers_(sharers),
       shards_(parameters, sharers ? sharers->size() : 1, muon_parameters(parameters, options)) {
   options.check();
+  if (!device.is_cpu()) uploads_.emplace(device);
   const std::vector<bool> are_muon = muon_parameters(parameters, options);
   for (size_t p = 0; p < parameters.size(); ++p) {
     const RowRange range = shards_.of(p, sharers ? sharers->rank() : 0);
@@ -114,26 +119,42 @@ void Optimizer::set_options(const OptimOptions& options) {
   options_ = options;
 }
 
-int64_t Optimizer::elements_at_once() const {
-  return kChunk * kChunksOfThread * device_.pool().threads();
+// Of a parameter: that of its part here.
+int64_t Optimizer::first_element(size_t parameter) const {
+  const State& state = states_[parameter];
+  return state.range.first * row_size(state.master);
 }
 
-// Over all parameters, summed in a fixed order.
+// The squares are summed by chunks, those of all parameters in their order. If the workers share the
+// state each chunk is of one of them: a sum with the zeros of the others changes no bit.
 double Optimizer::norm_of(const GradientView& gradients) const {
-  double total = 0;
-  for (size_t p = 0; p < parameters_.size(); ++p) {
-    const int64_t elements = c10::multiply_integers(parameters_[p].shape());
-    for (int64_t first = 0; first < elements; first += elements_at_once())
-      add_squares(device_, gradients.read(p, first, std::min(elements, first + elements_at_once())),
-                  total);
-  }
-  return std::sqrt(total);
+  std::vector<int64_t> begins = {0};  // by parameter: its first chunk
+  for (const model::Parameter& parameter : parameters_)
+    begins.push_back(begins.back() + chunks(c10::multiply_integers(parameter.shape())));
+  std::vector<double> squares(static_cast<size_t>(begins.back()));
+  Place place;
+  const std::vector<Part> parts =
+      next_parts(place, parameters_.size(), kAll, part_elements(device_), [&](size_t p) {
+        const ElementRange own = shards_.chunks_of(p, sharers_ ? sharers_->rank() : 0);
+        return Extent{.elements = own.size(), .first = own.first};
+      });
+  gradients.read(parts, [&](const Part& part, const at::Tensor& values) {
+    int64_t done = 0;
+    for (const TensorSpan& span : part) {
+      const int64_t chunk = begins[span.tensor] + span.first / kChunk;
+      sum_squares(device_, values.narrow(0, done, span.size()),
+                  std::span(squares).subspan(static_cast<size_t>(chunk)));
+      done += span.size();
+    }
+  });
+  if (sharers_) squares = sharers_->all_reduce_sum(std::move(squares));
+  return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
 }
 
 double Optimizer::step(const GradientView& gradients, double learning_rate) {
   const double norm = norm_of(gradients);
   begin_step(norm, learning_rate);
-  while (try_update(gradients, std::numeric_limits<int64_t>::max())) {
+  while (try_update(gradients, kAll)) {
   }
   end_step();
   return norm;
@@ -159,19 +180,15 @@ void Optimizer::begin_step(double norm, double learning_rate) {
 
 bool Optimizer::try_update(const GradientView& gradients, int64_t elements) {
   TLT_CHECK(is_in_step(), "begin_step() was not called");
-  return walk(
-      *place_, states_.size(), elements,
-      [&](size_t p) {
+  const std::vector<Part> parts =
+      next_parts(*place_, states_.size(), elements, part_elements(device_), [&](size_t p) {
         const at::Tensor& master = states_[p].master;
-        return Extent{master.numel(),
-                      states_[p].is_muon ? master.numel() : kRows * row_size(master)};
-      },
-      [&](size_t p, int64_t first, int64_t last) {
-        if (states_[p].is_muon)
-          update_matrices(gradients, p);
-        else
-          update(gradients, p, first, last);
+        return Extent{.elements = master.numel(),
+                      .unit = kRows * row_size(master),
+                      .first = first_element(p)};
       });
+  gradients.read(parts, [&](const Part& part, const at::Tensor& values) { update(part, values); });
+  return !parts.empty();
 }
 
 void Optimizer::end_step() {
@@ -201,68 +218,92 @@ void Optimizer::exchange_weights() const {
     }
 }
 
-// Elements of the rows that this worker has.
-void Optimizer::update(const GradientView& gradients, size_t parameter, int64_t first,
-                       int64_t last) {
-  const State& state = states_[parameter];
-  const int64_t row = row_size(state.master), skipped = state.range.first * row;
-  for_parts({.first = first / row, .rows = (last - first) / row}, row, elements_at_once(),
-            [&](int64_t first_row, int64_t rows) {
-              const int64_t begin = skipped + first_row * row;
-              update_part(gradients.read(parameter, begin, begin + rows * row), parameter,
-                          first_row * row);
-            });
+void Optimizer::update(const Part& part, const at::Tensor& gradients) {
+  Part updated;
+  int64_t done = 0;
+  for (const TensorSpan& span : part) {
+    const at::Tensor gradient = gradients.narrow(0, done, span.size());
+    done += span.size();
+    if (states_[span.tensor].is_muon) {
+      add_to_momentum(span, gradient);
+    } else {
+      update_rows(span, gradient);
+      updated.push_back(span);
+    }
+  }
+  write(updated);
 }
 
-void Optimizer::update_part(const at::Tensor& gradient, size_t parameter, int64_t first) {
-  const model::Parameter& written = parameters_[parameter];
-  State& state = states_[parameter];
+// Of AdamW.
+void Optimizer::update_rows(const TensorSpan& span, const at::Tensor& gradient) {
+  State& state = states_[span.tensor];
   Coefficients c = step_;
-  if (!written.decays) c.kept = 1;
-  const int64_t row = row_size(state.master), elements = gradient.numel();
+  if (!parameters_[span.tensor].decays) c.kept = 1;
+  const int64_t first = span.first - first_element(span.tensor);
   const float* from = gradient.data_ptr<float>();
   float *master = state.master.data_ptr<float>() + first,
         *average = state.average.data_ptr<float>() + first,
         *square = state.square.data_ptr<float>() + first;
-  for_chunks(device_, elements, [&](int64_t, int64_t begin, int64_t end) {
+  for_chunks(device_, span.size(), [&](int64_t, int64_t begin, int64_t end) {
     update_range(c, {from + begin, from + end}, master + begin, average + begin, square + begin);
   });
-  const at::Tensor rows = state.master.narrow(0, first / row, elements / row);
-  written.write(device_, rows.to(device_.torch()), state.range.first + first / row);
+}
+
+// Of Muon, which moves its matrices of a parameter once the last of their gradients has come.
+void Optimizer::add_to_momentum(const TensorSpan& span, const at::Tensor& gradient) {
+  State& state = states_[span.tensor];
+  const int64_t first = span.first - first_element(span.tensor);
+  if (first == 0) direction_ = at::empty_like(state.average);
+  const float clip = step_.clip;
+  const float* from = gradient.data_ptr<float>();
+  float *average = state.average.data_ptr<float>() + first,
+        *to = direction_.data_ptr<float>() + first;
+  for_chunks(device_, span.size(), [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float clipped = from[i] * clip;
+      average[i] += (clipped - average[i]) * (1 - kMuonMomentum);
+      to[i] = clipped + (average[i] - clipped) * kMuonMomentum;  // Nesterov's
+    }
+  });
+  if (first + span.size() == state.average.numel()) move_matrices(span.tensor);
 }
 
 // Each projection of a fused parameter is a matrix of its own, as it is in the model's files.
-void Optimizer::update_matrices(const GradientView& gradients, size_t parameter) {
-  const model::Parameter& written = parameters_[parameter];
+void Optimizer::move_matrices(size_t parameter) {
   State& state = states_[parameter];
   const RowRange own = state.range;
-  for (const model::Parameter::Part& part : written.parts) {
+  const int64_t columns = row_size(state.master);
+  for (const model::Parameter::Part& part : parameters_[parameter].parts) {
     if (part.first_row < own.first || part.first_row >= own.first + own.rows) continue;
-    const int64_t columns = row_size(state.master), skipped = part.first_row * columns;
-    const at::Tensor gradient =
-        gradients.read(parameter, skipped, skipped + part.rows * columns).view({-1, columns});
-    at::Tensor momentum = state.average.narrow(0, part.first_row - own.first, part.rows),
-               master = state.master.narrow(0, part.first_row - own.first, part.rows);
-    at::Tensor ahead = at::empty_like(gradient);  // Nesterov's
-    const float clip = step_.clip;
-    const float* from = gradient.data_ptr<float>();
-    float *average = momentum.data_ptr<float>(), *to = ahead.data_ptr<float>();
-    for_chunks(device_, gradient.numel(), [&](int64_t, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const float clipped = from[i] * clip;
-        average[i] += (clipped - average[i]) * (1 - kMuonMomentum);
-        to[i] = clipped + (average[i] - clipped) * kMuonMomentum;
-      }
-    });
-    const at::Tensor direction = orthogonalized(device_, ahead);
-    const auto rate = static_cast<float>(step_.rate * muon_scale(part.rows, row_size(master)));
+    const auto mine = [&](const at::Tensor& all) {
+      return all.narrow(0, part.first_row - own.first, part.rows);
+    };
+    const at::Tensor direction = orthogonalized(device_, mine(direction_));
+    const auto rate = static_cast<float>(step_.rate * muon_scale(part.rows, columns));
     const float* change = direction.data_ptr<float>();
-    float* values = master.data_ptr<float>();
-    for_chunks(device_, master.numel(), [&](int64_t, int64_t begin, int64_t end) {
+    float* values = mine(state.master).data_ptr<float>();
+    for_chunks(device_, part.rows * columns, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) values[i] = values[i] * step_.kept - rate * change[i];
     });
-    written.write(device_, master.to(device_.torch()), part.first_row);
+    for_parts({.first = part.first_row, .rows = part.rows}, columns, part_elements(device_),
+              [&](int64_t first, int64_t rows) {
+                write({{parameter, first * columns, (first + rows) * columns}});
+              });
   }
+  direction_ = {};
+}
+
+// Gives the model the master weights of a part, which has whole rows.
+void Optimizer::write(const Part& part) {
+  std::vector<at::Tensor> weights;
+  for (const TensorSpan& span : part) {
+    const at::Tensor& master = states_[span.tensor].master;
+    const int64_t row = row_size(master), first = span.first - first_element(span.tensor);
+    weights.push_back(master.narrow(0, first / row, span.size() / row));
+  }
+  if (uploads_) weights = uploads_->upload(weights);
+  for (size_t i = 0; i < part.size(); ++i)
+    parameters_[part[i].tensor].write(device_, weights[i], part[i].first / row_size(weights[i]));
 }
 
 int64_t Optimizer::bytes() const {

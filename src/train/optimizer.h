@@ -1,6 +1,7 @@
 // Optimizer: AdamW (Loshchilov & Hutter) as in torch.optim.AdamW, or Muon (muon.h) for the matrices
 // of the layers and AdamW for the rest, with float32 master weights: the model holds them rounded to
-// its compute type.
+// its compute type. Of another device gradients and weights are copied in parts, each while the host
+// works on another one.
 //
 // Owns       master weights and both moments, float32 on the CPU (12 bytes per parameter; 8 for
 //            those of Muon, which has one momentum); if the workers share the state, one part of it
@@ -28,6 +29,7 @@
 #include "cluster/comm.h"
 #include "model/policy_model.h"
 #include "model/safetensors.h"
+#include "runtime/pinned_copies.h"
 #include "train/chunks.h"
 #include "train/gradient_view.h"
 #include "train/schedule.h"
@@ -35,14 +37,17 @@
 
 namespace tlt::train {
 
+// The sum of the squares of each chunk (chunks.h) of `values`, float32 and contiguous.
+void sum_squares(const Device& device, const at::Tensor& values, std::span<double> sums);
+
 // The squared 2-norm in parts: adds the squares of `values`, float32 and contiguous, to `total`. The
-// result is the same, bit for bit, for any split of a tensor into multiples of kChunk (chunks.h).
+// result is the same, bit for bit, for any split of a tensor into multiples of kChunk.
 void add_squares(const Device& device, const at::Tensor& values, double& total);
 
 class Optimizer {
  public:
-  // sharers: the workers that share the state; each keeps a part and updates its part of the
-  // weights, and all of them get the same gradients. Null: this worker has the whole state.
+  // sharers: the workers that share the state; each keeps a part, and needs the gradients of this
+  // part (shards()) to update its part of the weights. Null: this worker has the whole state.
   // REQUIRES: `parameters` and `sharers` outlive the optimizer.
   Optimizer(const std::vector<model::Parameter>& parameters, const Device& device,
             const OptimOptions& options, cluster::Comm* sharers = nullptr);
@@ -68,13 +73,14 @@ class Optimizer {
   //   begin_step(norm, rate); while (try_update(gradients, elements)) …; end_step();
   // Until end_step() weights and state() are only partly updated.
   void begin_step(double norm, double learning_rate);
-  // Updates about `elements` parameters (whole rows; whole matrices of Muon); false: none was left.
+  // Updates about `elements` parameters (whole rows); false: none was left.
   [[nodiscard]] bool try_update(const GradientView& gradients, int64_t elements);
   // Collective for workers that share the state: each gets the weights that the others updated.
   void end_step();
   bool is_in_step() const { return place_.has_value(); }
 
   bool is_shared() const { return sharers_ != nullptr; }
+  const Shards* shards() const { return sharers_ ? &shards_ : nullptr; }  // null: not shared
   int64_t bytes() const;  // bytes of the state kept on this worker
 
   // (name, tensor) of all master weights and moments: the optimizer's own memory, not a copy.
@@ -112,11 +118,13 @@ class Optimizer {
   // As many elements of each as there are gradients.
   static void update_range(const Coefficients& c, std::span<const float> gradients, float* master,
                            float* average, float* square);
-  int64_t elements_at_once() const;
   double norm_of(const GradientView& gradients) const;
-  void update(const GradientView& gradients, size_t parameter, int64_t first, int64_t last);
-  void update_part(const at::Tensor& gradient, size_t parameter, int64_t first);
-  void update_matrices(const GradientView& gradients, size_t parameter);
+  void update(const Part& part, const at::Tensor& gradients);
+  void update_rows(const TensorSpan& span, const at::Tensor& gradient);
+  void add_to_momentum(const TensorSpan& span, const at::Tensor& gradient);
+  void move_matrices(size_t parameter);
+  void write(const Part& part);
+  int64_t first_element(size_t parameter) const;
   void exchange_weights() const;
   at::Tensor gather(size_t parameter, const Kind& kind) const;
 
@@ -130,6 +138,8 @@ class Optimizer {
   int64_t skipped_in_row_ = 0;
   Coefficients step_;           // of the unfinished step
   std::optional<Place> place_;  // progress of the step; none: it has ended
+  at::Tensor direction_;        // of Muon, for its matrices of the parameter in progress
+  std::optional<runtime::PinnedCopies> uploads_;  // of weights; none: the device is the CPU
 };
 
 }  // namespace tlt::train

@@ -245,6 +245,37 @@ TEST_P(SharedStateTest, SharingTheStateChangesNoBit) {
   }
 }
 
+// Those of other workers may be anything: here NaN.
+TEST_P(SharedStateTest, NeedsTheGradientsOfItsShareAndItsChunks) {
+  const Device device = Device::cpu(1);
+  Odds alone(GetParam());
+  Optimizer whole(alone.parameters, device, {});
+  const double norm = whole.step(alone.gradients(0), 0.01);
+  for (const int workers : {2, 3, 5})
+    run_workers(workers, [&](cluster::Comm& comm) {
+      Odds mine(GetParam());
+      Optimizer shared(mine.parameters, device, {}, &comm);
+      const auto flat = [](const model::Gradients& gradients) {
+        std::vector<at::Tensor> all;
+        for (const at::Tensor& tensor : gradients.tensors) all.push_back(tensor.view(-1));
+        return at::cat(all);
+      };
+      const ElementRange share = shared.shards()->share_of(comm.rank());
+      const int64_t end = shared.shards()->chunk_end_of(comm.rank()).last;
+      const at::Tensor given = flat(mine.gradients(0));
+      given.slice(0, 0, share.first).fill_(NAN);
+      given.slice(0, end).fill_(NAN);
+      model::Gradients gradients;
+      int64_t begin = 0;
+      for (const at::Tensor& table : mine.tables) {
+        gradients.tensors.push_back(given.narrow(0, begin, table.numel()).view(table.sizes()));
+        begin += table.numel();
+      }
+      EXPECT_EQ(shared.step(gradients, 0.01), norm) << comm.rank() << " of " << workers;
+      EXPECT_TRUE(tests::all_equal(mine.tables, alone.tables)) << "worker " << comm.rank();
+    });
+}
+
 TEST_P(SharedStateTest, StepInPartsEqualsAWholeOne) {
   const Device device = Device::cpu(1);
   Odds alone(GetParam());

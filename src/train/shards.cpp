@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "train/chunks.h"
 
 namespace tlt::train {
 
@@ -28,6 +29,32 @@ RowRange Shards::of(size_t parameter, int worker) const {
   const Extent& extent = extents_.at(parameter);
   const int64_t first = first_row(extent, worker);
   return {first, first_row(extent, worker + 1) - first};
+}
+
+ElementRange Shards::share_of(int worker) const {
+  ElementRange share;
+  for (const Extent& extent : extents_) {
+    share.first += first_row(extent, worker) * extent.row_size;
+    share.last += first_row(extent, worker + 1) * extent.row_size;
+  }
+  return share;
+}
+
+ElementRange Shards::chunks_of(size_t parameter, int worker) const {
+  const Extent& extent = extents_.at(parameter);
+  // The first chunk that begins there or later.
+  const auto next_chunk = [&](int64_t row) {
+    return std::min(chunks(row * extent.row_size) * kChunk, extent.rows * extent.row_size);
+  };
+  return {next_chunk(first_row(extent, worker)), next_chunk(first_row(extent, worker + 1))};
+}
+
+ElementRange Shards::chunk_end_of(int worker) const {
+  ElementRange rest = {share_of(worker).last, share_of(worker).last};
+  for (size_t p = 0; p < extents_.size(); ++p)
+    if (const ElementRange own = chunks_of(p, worker); own.size() > 0)
+      rest.last = std::max(rest.last, extents_[p].begin + own.last);
+  return rest;
 }
 
 int64_t Shards::first_row(const Extent& extent, int worker) const {

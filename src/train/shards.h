@@ -7,6 +7,7 @@
 //
 //   const Shards shards(model.parameters(), comm.size());
 //   const RowRange mine = shards.of(parameter, comm.rank());   // often none, or all
+//   const ElementRange share = shards.share_of(comm.rank());    // of all parameters
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -22,6 +23,12 @@ struct RowRange {
   int64_t first = 0, rows = 0;
 };
 
+struct ElementRange {
+  int64_t first = 0, last = 0;
+
+  int64_t size() const { return last - first; }
+};
+
 class Shards {
  public:
   // are_whole: by parameter, whether its tensors stay whole; empty: none of them.
@@ -30,6 +37,17 @@ class Shards {
 
   // A worker's rows of a parameter, by its index in the list.
   RowRange of(size_t parameter, int worker) const;
+  // The same for all parameters, concatenated.
+  ElementRange share_of(int worker) const;
+
+  // The chunks (chunks.h) of a parameter that begin in a worker's rows: elements of the parameter.
+  // This worker sums their squares, in the order in which a worker alone would.
+  ElementRange chunks_of(size_t parameter, int worker) const;
+  // The end of these chunks, if it is in other workers' rows: elements of all parameters,
+  // concatenated, from the end of the worker's share on.
+  ElementRange chunk_end_of(int worker) const;
+
+  int workers() const { return workers_; }
 
  private:
   struct Extent {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/shards.h"
 
+#include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 
 #include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "tests/support/golden_batch.h"
+#include "train/chunks.h"
 
 namespace tlt::train {
 namespace {
@@ -37,6 +40,53 @@ TEST(ShardsTest, PartsAreContiguousAndComplete) {
       }
     }
   }
+}
+
+// A share is the worker's rows of all parameters, one after the other; each chunk belongs to the
+// worker that has its first element.
+TEST(ShardsTest, SharesAndChunksAreThoseOfTheRows) {
+  for (const bool are_whole : {false, true})
+    for (const std::string& name : kGoldenModels) {
+      const auto model = golden_model(name);
+      const auto& parameters = model->parameters();
+      for (const int workers : {1, 2, 3, 5, 8, 1000}) {
+        SCOPED_TRACE(name + ", " + std::to_string(workers) + " workers");
+        const Shards shards(parameters, workers, std::vector<bool>(parameters.size(), are_whole));
+        EXPECT_EQ(shards.share_of(0).first, 0);
+        std::vector<int64_t> ends(static_cast<size_t>(workers));  // of rows and chunks
+        int64_t begin = 0;
+        for (size_t p = 0; p < parameters.size(); ++p) {
+          const int64_t elements = c10::multiply_integers(parameters[p].shape()),
+                        row = elements / parameters[p].shape()[0];
+          std::vector<int> owners(static_cast<size_t>(chunks(elements)), -1);
+          for (int worker = 0; worker < workers; ++worker) {
+            const RowRange range = shards.of(p, worker);
+            const int64_t first = range.first * row, last = first + range.rows * row;
+            const ElementRange share = shards.share_of(worker), own = shards.chunks_of(p, worker);
+            if (range.rows > 0) {
+              EXPECT_GE(begin + first, share.first);
+              EXPECT_LE(begin + last, share.last);
+              ends[static_cast<size_t>(worker)] = begin + std::max(last, own.last);
+            }
+            for (int64_t chunk = 0; chunk < std::ssize(owners); ++chunk) {
+              if (chunk * kChunk < first || chunk * kChunk >= last) continue;
+              EXPECT_EQ(std::exchange(owners[static_cast<size_t>(chunk)], worker), -1);
+              EXPECT_LE(own.first, chunk * kChunk);
+              EXPECT_GE(own.last, std::min(elements, (chunk + 1) * kChunk));
+            }
+            EXPECT_EQ(own.size() > 0, std::ranges::count(owners, worker) > 0);
+          }
+          EXPECT_EQ(std::ranges::count(owners, -1), 0) << parameters[p].name();
+          begin += elements;
+        }
+        for (int worker = 0; worker < workers; ++worker) {
+          const ElementRange share = shards.share_of(worker), rest = shards.chunk_end_of(worker);
+          EXPECT_EQ(share.last, worker + 1 < workers ? shards.share_of(worker + 1).first : begin);
+          EXPECT_EQ(rest.first, share.last);
+          if (share.size() > 0) EXPECT_EQ(rest.last, ends[static_cast<size_t>(worker)]);
+        }
+      }
+    }
 }
 
 // Fused projections are several tensors.

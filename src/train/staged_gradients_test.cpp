@@ -13,6 +13,7 @@
 
 #include "model/tape.h"
 #include "tests/support/golden_batch.h"
+#include "tests/support/gradient_values.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_comm.h"
@@ -43,7 +44,7 @@ std::vector<at::Tensor> values_of(const GradientSum& sum,
   std::vector<at::Tensor> values;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const int64_t elements = c10::multiply_integers(parameters[i].shape());
-    values.push_back(sum.view().read(i, 0, elements).clone());
+    values.push_back(tests::gradient_values(sum.view(), i, 0, elements));
   }
   return values;
 }

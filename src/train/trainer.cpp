@@ -223,7 +223,8 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
   return stats;
 }
 
-// Of all workers; if they are valid, sum_ has them afterwards. Changes no weights.
+// Of all workers; if they are valid, sum_ has what the optimizer needs of them afterwards. Changes no
+// weights.
 TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
                                   bool is_first) {
   TLT_CHECK((kind == LossKind::kValue) == (run_.critic != nullptr), "the loss of another model");
@@ -248,7 +249,7 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
   if (is_first && kind == LossKind::kPolicy) compare_with_others(plan, samples);
   const std::unique_ptr<Progress> done = std::exchange(progress_, nullptr);
   done->loss->complete(samples);
-  std::string fault = sum_.reduce(comm_);
+  std::string fault = sum_.reduce(comm_, optimizer_.shards());
   gradient_scale_ = done->loss->gradient_scale();
   TrainStats stats = statistics(*done, plan);
   stats.skipped_steps = fault.empty() ? 0 : 1;

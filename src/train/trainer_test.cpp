@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "tests/support/golden_batch.h"
 #include "tests/support/losing_comm.h"
@@ -200,19 +201,22 @@ TEST(TrainerTest, TooManySkippedStepsEndTheUpdate) {
   EXPECT_EQ(trainer.optimizer().steps(), 0);
 }
 
-// A policy in a compute type, trained as a whole or with an adapter.
+// What is trained of a policy, by which optimizer.
+enum class Training { kAdamW, kMuon, kAdapter };
+
 struct Pupil {
-  Pupil(cluster::Comm& comm, at::ScalarType type, bool has_adapter, bool is_shared)
+  Pupil(cluster::Comm& comm, at::ScalarType type, Training training, bool is_shared)
       : model(model::load_policy(kGolden + "models/qwen2_tied", Device::cpu(1), type)),
-        adapter(has_adapter
+        adapter(training == Training::kAdapter
                     ? std::make_unique<LoraAdapter>(
                           *model, LoraConfig{.rank = 3, .alpha = 6, .targets = {"all-linear"}}, 1)
                     : nullptr),
-        trainer(*model, options_of(is_shared), comm,
+        trainer(*model, options_of(training, is_shared), comm,
                 {.total_steps = 10, .adapter = adapter.get()}) {}
 
-  static TrainerOptions options_of(bool is_shared) {
+  static TrainerOptions options_of(Training training, bool is_shared) {
     TrainerOptions options = small_packs();
+    if (training == Training::kMuon) options.optim.optimizer = "Muon";
     options.optim.lr = 1e-2;
     options.use_distributed_optimizer = is_shared;
     return options;
@@ -233,7 +237,7 @@ struct Pupil {
   TrainStats stats;
 };
 
-class SharedOptimizerTest : public testing::TestWithParam<std::tuple<at::ScalarType, bool>> {
+class SharedOptimizerTest : public testing::TestWithParam<std::tuple<at::ScalarType, Training>> {
  protected:
   Pupil pupil(cluster::Comm& comm, bool is_shared) const {
     return {comm, std::get<0>(GetParam()), std::get<1>(GetParam()), is_shared};
@@ -256,6 +260,33 @@ TEST_P(SharedOptimizerTest, ChangesNoBitOfWeightsAndMetrics) {
       EXPECT_EQ(metrics_of(shared.stats).at("actor/grad_norm"),
                 metrics_of(whole.stats).at("actor/grad_norm"));
     });
+}
+
+// Connections break in any collective: the section begins again, and weights are changed once.
+TEST_P(SharedOptimizerTest, BrokenConnectionsChangeNoBit) {
+  constexpr int kWorkers = 3;
+  const auto comm = solo();
+  Pupil whole = pupil(*comm, false);
+  whole.learn(1);
+  const auto want = tests::weights_of(*whole.model);
+  bool has_broken = true;
+  int64_t breaks = 0;
+  for (int64_t call = 1; has_broken; call += call < 20 ? 1 : 37, ++breaks) {
+    SharedDesk before(kWorkers), after(kWorkers);
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < kWorkers; ++rank)
+      threads.emplace_back([&, rank] {
+        ThreadComm first(before, rank), second(after, rank);
+        LosingComm breaking(first, &second, call);
+        Pupil shared = pupil(breaking, true);
+        shared.learn(1);
+        EXPECT_TRUE(tests::all_equal(tests::weights_of(*shared.model), want))
+            << rank << ", collective " << call;
+        if (rank == 0) has_broken = breaking.has_lost();
+      });
+    threads.clear();  // joins
+  }
+  EXPECT_GE(breaks, 20);
 }
 
 // Saved by some workers, with the state shared or not, and loaded by others.
@@ -300,10 +331,12 @@ TEST_P(SharedOptimizerTest, DifferentSettingsOfWorkersAreRejected) {
 
 INSTANTIATE_TEST_SUITE_P(Types, SharedOptimizerTest,
                          testing::Combine(testing::Values(at::kFloat, at::kBFloat16),
-                                          testing::Bool()),
+                                          testing::Values(Training::kAdamW, Training::kMuon,
+                                                          Training::kAdapter)),
                          [](const auto& setting) {
+                           const char* const names[] = {"AdamW", "Muon", "Adapter"};
                            return std::string(c10::toString(std::get<0>(setting.param))) +
-                                  (std::get<1>(setting.param) ? "Adapter" : "All");
+                                  names[static_cast<size_t>(std::get<1>(setting.param))];
                          });
 
 TEST(TrainerTest, RecomputeAndThreadsChangeNoBitOfTheWeights) {

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "base/check.h"
+#include "runtime/pinned_copies.h"
 #include "tests/support/far_device.h"
 #include "tests/support/test_device.h"
 
@@ -73,6 +75,32 @@ TEST_F(AcceleratorTest, MemoryIsThatOfTheDevice) {
   const runtime::DeviceMemory now = accelerator.memory(device_.torch());
   EXPECT_GE(before - now.free_bytes, kBytes);
   EXPECT_LT(now.free_bytes, now.total_bytes);
+}
+
+TEST_F(AcceleratorTest, PinnedCopiesKeepTheirOrderAndTheirValues) {
+  runtime::PinnedCopies downloads(device_), uploads(device_);
+  for (int round = 0; round < 3; ++round) {
+    downloads.start(x_.fill_(2 * round));
+    downloads.start(x_.fill_(2 * round + 1).view(-1).narrow(0, 0, 3));
+    EXPECT_THROW(downloads.start(x_), Error) << "both buffers are in use";
+    EXPECT_TRUE(at::equal(downloads.take(), at::full({4}, 2.0F * round)));
+    EXPECT_TRUE(at::equal(downloads.take(), at::full({3}, 2.0F * round + 1)));
+    EXPECT_THROW(downloads.take(), Error);
+    std::vector<std::vector<at::Tensor>> there;
+    const at::Tensor host = at::full({2, 2}, 1.0F), more = at::full({1 + round}, 5.0F);
+    for (int i = 0; i < 5; ++i) {
+      const int64_t before = far_counts().uploads;
+      there.push_back(uploads.upload({host, more}));
+      EXPECT_EQ(far_counts().uploads - before, 1);
+      host.add_(1);
+    }
+    for (int i = 0; i < 5; ++i) {
+      const auto of_round = static_cast<size_t>(i);
+      EXPECT_TRUE(at::equal(there[of_round][0].cpu(), at::full({2, 2}, 1.0F + i)));
+      EXPECT_TRUE(at::equal(there[of_round][1].cpu(), more));
+    }
+  }
+  EXPECT_TRUE(uploads.upload({}).empty());
 }
 
 TEST_F(AcceleratorTest, PinnedMemoryIsOfTheHost) {

@@ -3,12 +3,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/far_device.h"
 
+#include <c10/core/Event.h>
 #include <gmock/gmock.h>
 
 #include <csignal>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "runtime/accelerator.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test_device.h"
 
@@ -64,6 +66,33 @@ TEST(FarDeviceTest, CountsOperationsAndCopies) {
   EXPECT_EQ(counts_of([&] { far[0][1].item<float>(); }), (FarCounts{.downloads = 1}));
   EXPECT_EQ(counts_of([&] { at::equal(far, far); }), (FarCounts{.operations = 1, .downloads = 1}));
   EXPECT_EQ(counts_of([] { far_device().synchronize(); }), (FarCounts{.synchronizations = 1}));
+}
+
+// A copy that the host does not wait for ends with the event after it.
+TEST(FarDeviceTest, PinnedMemoryIsUnknownUntilTheHostWaits) {
+  const Device device = far_device();
+  device.synchronize();
+  const at::Tensor pinned = runtime::accelerator(device).pinned({2, 3}, at::kFloat),
+                   far = device.zeros({3}, at::kFloat).add_(2);
+  c10::Event first(device.torch().type());
+  pinned[0].copy_(far, /*non_blocking=*/true);
+  first.record(c10::Stream(c10::Stream::DEFAULT, device.torch()));
+  far.add_(1);
+  pinned[1].copy_(far, /*non_blocking=*/true);
+  EXPECT_TRUE(pinned.isnan().all().item<bool>());
+  first.synchronize();
+  EXPECT_EQ(far_copies_under_way(), 1);
+  EXPECT_EQ(pinned[0].sum().item<float>(), 6);
+  EXPECT_TRUE(pinned[1].isnan().all().item<bool>());
+  device.synchronize();
+  EXPECT_EQ(pinned[1].sum().item<float>(), 9);
+
+  far.copy_(pinned[0], /*non_blocking=*/true);
+  pinned.fill_(7);
+  EXPECT_THROW(device.synchronize(), c10::Error) << "changed during the copy";
+  at::Tensor pageable = at::zeros({3});
+  pageable.copy_(far, /*non_blocking=*/true);
+  EXPECT_EQ(pageable.sum().item<float>(), 6) << "waits, as CUDA does";
 }
 
 TEST(FarDeviceTest, TensorsOfAnotherDeviceThrow) {

@@ -1,12 +1,16 @@
-// The sum of gradients on a device that the host cannot touch: the bits of the CPU's sum.
+// The sum of gradients on a device that the host cannot touch, and an optimizer on the host: the bits
+// of the CPU's, and copies in parts that the host does not wait for.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "train/gradient_sum.h"
 
+#include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "tests/support/far_device.h"
+#include "tests/support/gradient_values.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_comm.h"
 #include "tests/support/tiny_model.h"
@@ -43,10 +47,11 @@ TEST(FarGradientSumTest, HasTheBitsOfTheCpus) {
     EXPECT_EQ(got.reduce(*comm), want.reduce(*comm));
     for (size_t i = 0; i < near->parameters().size(); ++i) {
       const auto elements = near->parameters()[i].read(near->device()).numel();
-      EXPECT_TRUE(
-          at::equal(got.view(0.3).read(i, 0, elements), want.view(0.3).read(i, 0, elements)))
+      EXPECT_TRUE(at::equal(gradient_values(got.view(0.3), i, 0, elements),
+                            gradient_values(want.view(0.3), i, 0, elements)))
           << near->parameters()[i].name();
-      EXPECT_TRUE(at::equal(got.view().read(i, 1, elements), want.view().read(i, 1, elements)));
+      EXPECT_TRUE(at::equal(gradient_values(got.view(), i, 1, elements),
+                            gradient_values(want.view(), i, 1, elements)));
     }
     want.clear();
     got.clear();
@@ -74,20 +79,131 @@ TEST(FarGradientSumTest, FaultsAreThoseOfTheCpu) {
   }
 }
 
-// Of an optimizer that reads the sum in parts: weights and norm.
+// Parameters of two parts, the first of which ends in Muon's.
+struct Tables {
+  explicit Tables(const Device& device) : device(device), fused(device, 200, 1000, at::kBFloat16) {
+    for (const std::vector<int64_t>& sizes :
+         std::vector<std::vector<int64_t>>{{4100, 1000}, {130, 8}, {33}, {70}})
+      tensors.push_back(waves(sizes, 0.61F));
+    fused.assign(device, waves({200, 1000}, 0.83F));
+    for (at::Tensor& tensor : tensors)
+      parameters.push_back({.parts = {{"p" + std::to_string(parameters.size()), 0, tensor.size(0)}},
+                            .tensor = &tensor});
+    parameters.insert(parameters.begin() + 1, {.parts = {{"model.layers.0.k_proj", 0, 70},
+                                                         {"model.layers.0.v_proj", 70, 130}},
+                                               .matrix = &fused,
+                                               .decays = true});
+  }
+  at::Tensor waves(const std::vector<int64_t>& sizes, float step) const {
+    return (at::arange(c10::multiply_integers(sizes), at::kFloat) * step)
+        .sin()
+        .view(sizes)
+        .to(device.torch());
+  }
+  void add_pack(train::GradientSum& sum) const {
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      at::Tensor gradient = waves(parameters[p].shape(), 0.37F);
+      sum.add(p, gradient);
+    }
+  }
+  std::vector<at::Tensor> values() const {
+    std::vector<at::Tensor> values;
+    for (const model::Parameter& parameter : parameters)
+      values.push_back(parameter.read(device).cpu());
+    return values;
+  }
+  int64_t elements() const {
+    int64_t elements = 0;
+    for (const model::Parameter& parameter : parameters)
+      elements += c10::multiply_integers(parameter.shape());
+    return elements;
+  }
+
+  const Device device;
+  ops::Weight fused;
+  std::vector<at::Tensor> tensors;
+  std::vector<model::Parameter> parameters;
+};
+
+train::OptimOptions optim(bool is_muon) {
+  train::OptimOptions options;
+  if (is_muon) options.optimizer = "Muon";
+  return options;
+}
+
+// Weights, moments and norm of an optimizer that reads the sum in parts, and of one that is asked for
+// fewer elements at a time.
 TEST(FarGradientSumTest, OptimizerStepsAreThoseOfTheCpu) {
-  const model::ModelConfig config = tiny_config(model::Family::kQwen2);
-  const auto near = make_tiny_model(config, at::kFloat, Device::cpu(2)),
-             far = make_tiny_model(config, at::kFloat, Device::parse("far", 2));
-  train::Optimizer on_host(*near, {}), with_far(*far, {});
-  train::GradientSum want(*near), got(*far);
-  add_packs(want, *near);
-  add_packs(got, *far);
-  EXPECT_EQ(with_far.step(got.view(), 0.01), on_host.step(want.view(), 0.01));
-  for (size_t i = 0; i < near->parameters().size(); ++i)
-    EXPECT_TRUE(at::equal(far->parameters()[i].read(far->device()).cpu(),
-                          near->parameters()[i].read(near->device())))
-        << near->parameters()[i].name();
+  for (const bool is_muon : {false, true}) {
+    Tables near(Device::cpu(2)), far(Device::parse("far", 2)), stepwise(Device::parse("far", 2));
+    std::vector<std::vector<model::TensorSource>> states;
+    double norm = 0;
+    for (Tables* tables : {&near, &far, &stepwise}) {
+      train::Optimizer optimizer(tables->parameters, tables->device, optim(is_muon));
+      for (int step = 0; step < 2; ++step) {
+        train::GradientSum sum(tables->parameters, tables->device);
+        tables->add_pack(sum);
+        if (tables != &stepwise) {
+          const double got = optimizer.step(sum.view(0.5), 0.01);
+          if (tables == &near) norm = got;
+          EXPECT_EQ(got, norm);
+          continue;
+        }
+        optimizer.begin_step(norm, 0.01);
+        int64_t calls = 0;
+        while (optimizer.try_update(sum.view(0.5), 1'000'000)) ++calls;
+        optimizer.end_step();
+        EXPECT_GT(calls, 4);
+      }
+      states.push_back(optimizer.snapshot());
+    }
+    // Muon's products are those of another device.
+    for (size_t p = 0; p < near.values().size(); ++p)
+      if (p != 1 || !is_muon) {
+        EXPECT_TRUE(at::equal(far.values()[p], near.values()[p])) << p << ", Muon: " << is_muon;
+      }
+    EXPECT_TRUE(all_equal(stepwise.values(), far.values())) << "Muon: " << is_muon;
+    for (size_t i = 0; i < states[0].size(); ++i)
+      if (!is_muon || states[0][i].name != "master.model.layers.0.k_proj") {
+        EXPECT_TRUE(at::equal(states[1][i].values(), states[0][i].values())) << states[0][i].name;
+      }
+  }
+}
+
+// One for each part, whatever the number of parameters: the gradients twice, the weights once.
+TEST(FarGradientSumTest, OptimizerStepCopiesParts) {
+  Tables tables(Device::parse("far", 1));
+  train::Optimizer optimizer(tables.parameters, tables.device, {});
+  train::GradientSum sum(tables.parameters, tables.device);
+  tables.add_pack(sum);
+  const int64_t parts = (tables.elements() + train::kCopiedPart - 1) / train::kCopiedPart;
+  ASSERT_EQ(parts, 2);
+  ASSERT_EQ(tables.parameters.size(), 5U);
+  const FarCounts before = far_counts();
+  optimizer.step(sum.view(), 0.01);
+  EXPECT_EQ(far_counts().downloads - before.downloads, 2 * parts);
+  EXPECT_EQ(far_counts().downloaded_bytes - before.downloaded_bytes, 2 * 4 * tables.elements());
+  EXPECT_EQ(far_counts().uploads - before.uploads, parts);
+  EXPECT_EQ(far_copies_under_way(), 1) << "the last weights, which the host does not wait for";
+}
+
+TEST(FarGradientSumTest, NextPartIsCopiedWhileTheHostUsesOne) {
+  Tables tables(Device::parse("far", 1));
+  train::GradientSum sum(tables.parameters, tables.device);
+  tables.add_pack(sum);
+  tables.device.synchronize();
+  std::vector<train::Part> parts;
+  for (int64_t first = 0; first < 5; ++first)
+    parts.push_back({{0, first * 1000, first * 1000 + 500}, {2, first, 10 * first + 1}});
+  size_t used = 0;
+  sum.view().read(parts, [&](const train::Part& part, const at::Tensor& gradients) {
+    ++used;
+    EXPECT_EQ(part.front().first, parts[used - 1].front().first);
+    EXPECT_EQ(far_copies_under_way(), used < parts.size() ? 1 : 0) << used;
+    EXPECT_EQ(gradients.numel(), 500 + part.back().size());
+    EXPECT_FALSE(gradients.isnan().any().item<bool>()) << used;
+  });
+  EXPECT_EQ(used, parts.size());
 }
 
 }  // namespace

@@ -27,6 +27,11 @@ class FailingComm final : public Comm {
   void all_reduce_max(at::Tensor& tensor) override {
     count("all_reduce_max"), inner_.all_reduce_max(tensor);
   }
+  at::Tensor reduce_scatter_sum(const at::Tensor& parts,
+                                const std::vector<int64_t>& sizes) override {
+    count("reduce_scatter_sum");
+    return inner_.reduce_scatter_sum(parts, sizes);
+  }
   void broadcast(at::Tensor& tensor, int root) override {
     count("broadcast"), inner_.broadcast(tensor, root);
   }

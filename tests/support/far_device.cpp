@@ -18,6 +18,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -65,16 +67,71 @@ void launched(const Again& again) {
   if (tape) tape->operations.push_back(again);
 }
 
-void wait() {
-  TORCH_CHECK(!tape, "the host waits for the device, or copies, while a graph is captured");
-  if (seconds_per_operation.count() > 0) std::this_thread::sleep_until(busy_until);
-}
-
 void* real(const void* address) {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~kFarBit);
 }
 
 bool is_far(const at::Tensor& tensor) { return tensor.device().type() == kFar; }
+
+// --- copies from and to pinned memory, which the host does not wait for ---
+
+struct PinnedCopy {
+  at::Tensor host, values;  // `values` are those of its start
+  bool is_download = false;
+};
+// Begin and bytes of each piece. Both stay until the program ends: tensors may be dropped later.
+auto& pinned_pieces = *new std::map<const char*, size_t>;
+auto& under_way = *new std::deque<PinnedCopy>;  // those that the host has not waited for, in order
+int64_t started_copies = 0;
+
+bool is_pinned(const at::Tensor& tensor) {
+  const auto* address = static_cast<const char*>(tensor.const_data_ptr());
+  auto piece = pinned_pieces.upper_bound(address);
+  if (piece == pinned_pieces.begin()) return false;
+  --piece;
+  return address < piece->first + piece->second;
+}
+
+// `there`: the device's memory. What the host reads before it waits is NaN.
+void start_pinned_copy(const at::Tensor& host, const at::Tensor& there, bool is_download) {
+  TORCH_CHECK(!tape && host.is_contiguous() && host.scalar_type() == there.scalar_type() &&
+                  host.sizes() == there.sizes(),
+              "a copy of pinned memory ", host.sizes(), " that needs the host");
+  if (!is_download) there.copy_(host);
+  under_way.push_back({host, there.clone(), is_download});
+  if (is_download) std::memset(host.mutable_data_ptr(), 0xff, host.nbytes());
+  ++started_copies;
+}
+
+// The host has waited for the first `copies` ones.
+void end_pinned_copies(int64_t copies) {
+  while (started_copies - std::ssize(under_way) < copies) {
+    const PinnedCopy copy = under_way.front();
+    under_way.pop_front();
+    if (copy.is_download)
+      copy.host.copy_(copy.values);
+    else
+      TORCH_CHECK(std::memcmp(copy.host.const_data_ptr(), copy.values.const_data_ptr(),
+                              copy.host.nbytes()) == 0,
+                  "pinned memory has changed during its copy to the device");
+  }
+}
+
+void check_that_the_host_may_wait() {
+  TORCH_CHECK(!tape, "the host waits for the device, or copies, while a graph is captured");
+}
+
+void wait() {
+  check_that_the_host_may_wait();
+  if (seconds_per_operation.count() > 0) std::this_thread::sleep_until(busy_until);
+  end_pinned_copies(started_copies);
+}
+
+// When the work before it ends, and the pinned copies before it.
+struct Event {
+  Clock::time_point end;
+  int64_t copies = 0;
+};
 
 class Allocator final : public c10::Allocator {
  public:
@@ -101,7 +158,7 @@ class Allocator final : public c10::Allocator {
 };
 Allocator allocator;
 
-// One stream. An event is the time at which the work before it ends.
+// One stream.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kFar; }
@@ -127,24 +184,25 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream&) const override { synchronize(); }
 
   void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
-    if (!*event) *event = new Clock::time_point;
-    *static_cast<Clock::time_point*>(*event) = std::max(busy_until, Clock::now());
+    if (!*event) *event = new Event;
+    *static_cast<Event*>(*event) = {std::max(busy_until, Clock::now()), started_copies};
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
-    delete static_cast<Clock::time_point*>(event);
+    delete static_cast<Event*>(event);
   }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void* event) const override {
-    return *static_cast<Clock::time_point*>(event) <= Clock::now();
+    return static_cast<Event*>(event)->end <= Clock::now();
   }
   void synchronizeEvent(void* event) const override {
     ++counts.synchronizations;
-    wait();
-    std::this_thread::sleep_until(*static_cast<Clock::time_point*>(event));
+    check_that_the_host_may_wait();
+    std::this_thread::sleep_until(static_cast<Event*>(event)->end);
+    end_pinned_copies(static_cast<Event*>(event)->copies);
   }
   double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
-    return std::chrono::duration<double, std::milli>(*static_cast<Clock::time_point*>(to) -
-                                                     *static_cast<Clock::time_point*>(from))
+    return std::chrono::duration<double, std::milli>(static_cast<Event*>(to)->end -
+                                                     static_cast<Event*>(from)->end)
         .count();
   }
 
@@ -224,13 +282,17 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                                                 type.value_or(at::kFloat)));
 }
 
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_blocking*/) {
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (is_far(from) && is_far(to)) {
     far_launch([from = Seen(from), to = Seen(to)] { to.cpu.copy_(from.cpu); });
     return to;
   }
   ++(is_far(to) ? counts.uploads : counts.downloads);
   if (!is_far(to)) counts.downloaded_bytes += static_cast<int64_t>(from.nbytes());
+  if (const at::Tensor& host = is_far(to) ? from : to; non_blocking && is_pinned(host)) {
+    start_pinned_copy(host, near(is_far(to) ? to : from), /*is_download=*/!is_far(to));
+    return to;
+  }
   wait();
   near(to).copy_(near(from));
   return to;
@@ -555,8 +617,6 @@ class FarGraph final : public runtime::Graph {
 
 class FarAccelerator final : public runtime::Accelerator {
  public:
-  void* stream(at::Device) override { return nullptr; }
-
   std::unique_ptr<runtime::Graph> capture(at::Device, const std::function<void()>& body) override {
     TORCH_CHECK(!tape, "a graph is being captured");
     auto graph = std::make_unique<FarGraph>();
@@ -587,7 +647,12 @@ class FarAccelerator final : public runtime::Accelerator {
   }
 
   at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) override {
-    return at::empty(sizes, type);
+    const at::Tensor memory = at::empty(sizes, type);
+    pinned_pieces[static_cast<const char*>(memory.const_data_ptr())] = memory.nbytes();
+    const auto release = [memory](void* address) {
+      pinned_pieces.erase(static_cast<const char*>(address));
+    };
+    return at::from_blob(memory.data_ptr(), sizes, release, memory.options());
   }
 };
 
@@ -635,6 +700,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }
 
 const FarCounts& far_counts() { return counts; }
+
+int64_t far_copies_under_way() { return std::ssize(under_way); }
 
 void far_launch(const std::function<void()>& work) {
   if (!tape) work();  // a graph's is only recorded

@@ -17,6 +17,9 @@
 // Unlike CUDA it also runs them when it records them; new tensors of a graph are NaN until the first
 // replay. A copy from or to the host and a wait are errors meanwhile.
 //
+// A non-blocking copy to pinned memory (runtime/accelerator.h) gives it NaN until the host waits for
+// the copy; one from pinned memory is an error if the host changes the memory before that.
+//
 // A program that this file is linked into has the device "far" (runtime::Device::parse); there are
 // kFarDevices of them. No other program knows the name.
 //
@@ -44,6 +47,9 @@ struct FarCounts {
 
 // Since the start of the program.
 const FarCounts& far_counts();
+
+// Non-blocking copies from and to pinned memory that the host has not waited for.
+int64_t far_copies_under_way();
 
 // Runs and counts one more operation, which is no operation of ATen: `work` on real addresses
 // (far_address()). A graph that is being captured keeps `work` and what it holds.

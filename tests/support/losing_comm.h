@@ -53,6 +53,12 @@ class LosingComm final : public cluster::Comm {
   void all_reduce_max(at::Tensor& tensor) override {
     in_place(tensor, [&] { comm_->all_reduce_max(tensor); });
   }
+  at::Tensor reduce_scatter_sum(const at::Tensor& parts,
+                                const std::vector<int64_t>& sizes) override {
+    at::Tensor sum;
+    section("parts", [&] { count(), sum = comm_->reduce_scatter_sum(parts, sizes); });
+    return sum;
+  }
   void broadcast(at::Tensor& tensor, int root) override {
     in_place(tensor, [&] { comm_->broadcast(tensor, root); });
   }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -50,6 +51,15 @@ class ThreadComm final : public cluster::Comm {
   void all_reduce_max(at::Tensor& tensor) override {
     combine(tensor,
             [](at::Tensor& sum, const at::Tensor& other) { sum.copy_(at::maximum(sum, other)); });
+  }
+  at::Tensor reduce_scatter_sum(const at::Tensor& parts,
+                                const std::vector<int64_t>& sizes) override {
+    lay_down(parts);
+    const int64_t before = std::accumulate(sizes.begin(), sizes.begin() + rank_, int64_t{0});
+    at::Tensor sum = at::zeros({sizes.at(static_cast<size_t>(rank_))}, parts.options());
+    for (const at::Tensor& other : desk_.tensors) sum.add_(other.narrow(0, before, sum.numel()));
+    desk_.meeting.arrive_and_wait();
+    return sum;
   }
   void broadcast(at::Tensor& tensor, int root) override {
     lay_down(tensor);
