@@ -148,7 +148,8 @@ MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& opt
                  Phase::kUpdate},
                 {"gradient sums (int64)", kGradientSum * parameters, true, Phase::kUpdate},
                 {"master weights, moments (float32)", optimizer / shares, false}},
-      .checkpoint_bytes = kWeight * parameters + optimizer};
+      .checkpoint_bytes = kWeight * parameters + optimizer,
+      .reduced_sum_bytes = kGradientSum * parameters / shares};
   if (options.critic) add_critic(model, options, plan);
   if (options.teacher) add_teacher(*options.teacher, options, plan);
   return plan;
@@ -181,6 +182,10 @@ std::string plan_text(const simulate::ModelShape& model, const PlanOptions& opti
                       device / kGigabyte, host / kGigabyte);
   text += fmt::format("{:<38}{:>10.2f} GB  rollouts and update take turns\n", "a worker on the CPU",
                       worker / kGigabyte);
+  if (options.distributed_optimizer && options.workers > 1)
+    text +=
+        fmt::format("{:<38}{:>10.2f} GB  on the CPU, while its share of the weights is updated\n",
+                    "gradient sums, once added up", plan.reduced_sum_bytes / kGigabyte);
   text += fmt::format("{:<38}{:>10.2f} GB  host of the first worker\n",
                       "a checkpoint being written", plan.checkpoint_bytes / kGigabyte);
   text +=

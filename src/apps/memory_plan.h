@@ -49,6 +49,8 @@ struct MemoryPart {
 struct MemoryPlan {
   std::vector<MemoryPart> parts;  // of one worker
   double checkpoint_bytes = 0;    // more on the host of the first, while it writes a checkpoint
+  // Of the gradient sums, once the workers have added them up: on the CPU those of a shared optimizer.
+  double reduced_sum_bytes = 0;
 
   double device_bytes() const;
   double host_bytes() const;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "tests/support/run_program.h"
@@ -13,6 +15,7 @@ namespace {
 
 using simulate::find_model;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 double bytes_of(const MemoryPlan& plan, const std::string& name) {
   for (const MemoryPart& part : plan.parts)
@@ -78,6 +81,14 @@ TEST(MemoryPlanTest, WorkersShareTheOptimizerIfTheyAreTold) {
   EXPECT_EQ(four.host_bytes(), one.host_bytes());
   EXPECT_DOUBLE_EQ(bytes_of(shared, "master"), bytes_of(one, "master") / 4);
   EXPECT_EQ(shared.device_bytes(), one.device_bytes());
+  EXPECT_EQ(four.reduced_sum_bytes, bytes_of(one, "gradient sums"));
+  EXPECT_DOUBLE_EQ(shared.reduced_sum_bytes, bytes_of(one, "gradient sums") / 4);
+  const std::vector<std::string> plain = {"doctor", "--plan", "Qwen2.5-7B", "--workers", "4"};
+  std::vector<std::string> with_option = plain;
+  with_option.push_back("--distributed-optimizer");
+  EXPECT_THAT(run_program(plain).out, Not(HasSubstr("once added up")));
+  EXPECT_THAT(run_program(with_option).out,
+              HasSubstr("gradient sums, once added up               15.23 GB  on the CPU"));
 }
 
 // One moment less, of the matrices of the layers.

@@ -270,7 +270,7 @@ class ProcessGroupComm final : public Comm {
     if (parts.numel() > 0)
       wait(describe("reduce_scatter_sum", parts),
            [&] { return backend(parts).alltoall_base(received, input, expected, sent); });
-    return received.view({size_, mine}).sum(0);
+    return received.view({size_, mine}).sum(at::IntArrayRef{0});
   }
 
   void broadcast(at::Tensor& tensor, int root) override {

@@ -7,6 +7,7 @@
 #include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/support/far_device.h"
@@ -168,6 +169,50 @@ TEST(FarGradientSumTest, OptimizerStepsAreThoseOfTheCpu) {
         EXPECT_TRUE(at::equal(states[1][i].values(), states[0][i].values())) << states[0][i].name;
       }
   }
+}
+
+// The collectives of the second of three workers whose others do the same as it.
+class EqualWorkersComm final : public cluster::Comm {
+ public:
+  int rank() const override { return 1; }
+  int size() const override { return 3; }
+  void barrier(const std::string&) override {}
+  void all_reduce_sum(at::Tensor& tensor) override { tensor.mul_(size()); }
+  void all_reduce_max(at::Tensor&) override {}
+  at::Tensor reduce_scatter_sum(const at::Tensor& parts,
+                                const std::vector<int64_t>& sizes) override {
+    EXPECT_TRUE(parts.is_cpu());
+    return parts.split_with_sizes(sizes)[1] * size();
+  }
+  void broadcast(at::Tensor&, int) override {}
+  void all_gather(at::Tensor&) override {}
+  std::vector<std::string> all_gather_bytes(const std::string& bytes) override {
+    return std::vector<std::string>(3, bytes);
+  }
+  std::vector<double> all_reduce_sum(std::vector<double> values) override { return values; }
+};
+
+TEST(FarGradientSumTest, AWorkersShareOfTheSumIsThatOfTheCpu) {
+  EqualWorkersComm comm;
+  Tables near(Device::cpu(1)), far(Device::parse("far", 1));
+  train::GradientSum whole(near.parameters, near.device), got(far.parameters, far.device);
+  near.add_pack(whole);
+  far.add_pack(got);
+  EXPECT_EQ(whole.reduce(comm), "");
+  const train::Shards shards(far.parameters, comm.size());
+  EXPECT_EQ(got.reduce(comm, &shards), "");
+  int64_t checked = 0;
+  for (size_t p = 0; p < far.parameters.size(); ++p) {
+    const int64_t row = far.parameters[p].shape().size() == 2 ? far.parameters[p].shape()[1] : 1;
+    const train::RowRange rows = shards.of(p, comm.rank());
+    const int64_t first = rows.first * row,
+                  last = std::max(first + rows.rows * row, shards.chunks_of(p, comm.rank()).last);
+    if (rows.rows == 0) continue;
+    EXPECT_TRUE(at::equal(gradient_values(got.view(), p, first, last),
+                          gradient_values(whole.view(), p, first, last)));
+    checked += last - first;
+  }
+  EXPECT_GT(checked, shards.share_of(comm.rank()).size()) << "ends within a chunk";
 }
 
 // One for each part, whatever the number of parameters: the gradients twice, the weights once.
