@@ -241,6 +241,21 @@ TEST(RanksTest, DeadRankIsNamedAtOnce) {
   EXPECT_THAT(ends, ElementsAre(kPassed, 128 + SIGKILL, kPassed));
 }
 
+TEST(RanksTest, DeadRankOfAReduceScatterIsNamed) {
+  const auto ends = run_ranks(3, [](const Launch& launch) {
+    const auto comm = make_comm(launch, quick());
+    comm->barrier("start");
+    if (launch.rank == 1) raise(SIGKILL);
+    EXPECT_THAT(
+        thrown_message([&] {
+          comm->reduce_scatter_sum(at::ones({100'000}, at::kLong), {30'000, 40'000, 30'000});
+        }),
+        AllOf(HasSubstr("reduce_scatter_sum of Long [100000]"),
+              HasSubstr("no response from rank 1:")));
+  });
+  EXPECT_THAT(ends, ElementsAre(kPassed, 128 + SIGKILL, kPassed));
+}
+
 // In a broadcast from rank 1 to 0, 2 and 3, one rank receives from a live one: it is not connected
 // to the dead rank and must not be reported as missing, too.
 TEST(RanksTest, RankThatWaitsForALiveRankIsNotReported) {

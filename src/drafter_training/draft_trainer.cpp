@@ -211,11 +211,9 @@ bool DraftTrainer::add_squares(int64_t elements) {
       begun_.place, gradients_.tensors.size(), elements, train::part_elements(network_.device()),
       [&](size_t i) { return train::Extent{gradients_.tensors[i].numel()}; });
   sum_.view().read(parts, [&](const train::Part& part, const at::Tensor& gradients) {
-    int64_t done = 0;
-    for (const train::TensorSpan& span : part) {
-      train::add_squares(network_.device(), gradients.narrow(0, done, span.size()), begun_.squares);
-      done += span.size();
-    }
+    train::for_spans(part, gradients, [&](const train::TensorSpan&, const at::Tensor& gradient) {
+      train::add_squares(network_.device(), gradient, begun_.squares);
+    });
   });
   return !parts.empty();
 }

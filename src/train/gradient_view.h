@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -39,5 +40,15 @@ class GradientView {
  private:
   Read read_;
 };
+
+// Calls body(span, its gradients) for each span of a part that is read.
+template <class Body>
+void for_spans(const Part& part, const at::Tensor& gradients, const Body& body) {
+  int64_t done = 0;
+  for (const TensorSpan& span : part) {
+    body(span, gradients.narrow(0, done, span.size()));
+    done += span.size();
+  }
+}
 
 }  // namespace tlt::train

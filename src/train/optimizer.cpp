@@ -119,7 +119,7 @@ void Optimizer::set_options(const OptimOptions& options) {
   options_ = options;
 }
 
-// Of a parameter: that of its part here.
+// Of a parameter: the first of this worker's elements.
 int64_t Optimizer::first_element(size_t parameter) const {
   const State& state = states_[parameter];
   return state.range.first * row_size(state.master);
@@ -139,13 +139,10 @@ double Optimizer::norm_of(const GradientView& gradients) const {
         return Extent{.elements = own.size(), .first = own.first};
       });
   gradients.read(parts, [&](const Part& part, const at::Tensor& values) {
-    int64_t done = 0;
-    for (const TensorSpan& span : part) {
+    for_spans(part, values, [&](const TensorSpan& span, const at::Tensor& gradient) {
       const int64_t chunk = begins[span.tensor] + span.first / kChunk;
-      sum_squares(device_, values.narrow(0, done, span.size()),
-                  std::span(squares).subspan(static_cast<size_t>(chunk)));
-      done += span.size();
-    }
+      sum_squares(device_, gradient, std::span(squares).subspan(static_cast<size_t>(chunk)));
+    });
   });
   if (sharers_) squares = sharers_->all_reduce_sum(std::move(squares));
   return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
@@ -220,17 +217,14 @@ void Optimizer::exchange_weights() const {
 
 void Optimizer::update(const Part& part, const at::Tensor& gradients) {
   Part updated;
-  int64_t done = 0;
-  for (const TensorSpan& span : part) {
-    const at::Tensor gradient = gradients.narrow(0, done, span.size());
-    done += span.size();
+  for_spans(part, gradients, [&](const TensorSpan& span, const at::Tensor& gradient) {
     if (states_[span.tensor].is_muon) {
       add_to_momentum(span, gradient);
     } else {
       update_rows(span, gradient);
       updated.push_back(span);
     }
-  }
+  });
   write(updated);
 }
 
@@ -287,10 +281,10 @@ void Optimizer::move_matrices(size_t parameter) {
     });
     for_parts({.first = part.first_row, .rows = part.rows}, columns, part_elements(device_),
               [&](int64_t first, int64_t rows) {
-                write({{parameter, first * columns, (first + rows) * columns}});
+                write({TensorSpan{parameter, first * columns, (first + rows) * columns}});
               });
   }
-  direction_ = {};
+  direction_ = at::Tensor();
 }
 
 // Gives the model the master weights of a part, which has whole rows.
