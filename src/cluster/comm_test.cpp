@@ -132,20 +132,21 @@ INSTANTIATE_TEST_SUITE_P(Workers, SentBytesTest, ::testing::Values(2, 3, 4));
 TEST_P(SentBytesTest, OfAReduceScatterAreHalfOfThoseOfAnAllReduce) {
   const auto ends = run_ranks(GetParam(), [](const Launch& launch) {
     const auto comm = make_comm(launch, quick());
-    const int64_t n = comm->size(), part = 60'000, slack = 20'000;
+    const int64_t n = comm->size(), part = 60'000;
+    constexpr double kSlack = 20'000;
     at::Tensor sum = at::ones({n * part}, at::kLong);
     const auto sent_in = [&](const std::function<void()>& collective) {
       comm->barrier("before");
       const int64_t before = sent_bytes();
       collective();
       comm->barrier("after");
-      return sent_bytes() - before;
+      return static_cast<double>(sent_bytes() - before);
     };
     const auto bytes = static_cast<double>(sum.nbytes() * (n - 1) / n);
-    EXPECT_NEAR(sent_in([&] { comm->all_reduce_sum(sum); }), 2 * bytes, slack);
+    EXPECT_NEAR(sent_in([&] { comm->all_reduce_sum(sum); }), 2 * bytes, kSlack);
     EXPECT_NEAR(
         sent_in([&] { comm->reduce_scatter_sum(sum, std::vector<int64_t>(comm->size(), part)); }),
-        bytes, slack);
+        bytes, kSlack);
   });
   EXPECT_THAT(ends, Each(kPassed));
 }
