@@ -109,7 +109,8 @@ TEST_P(CommTest, EachRankGetsTheSumOfItsPart) {
       EXPECT_TRUE(at::equal(mine, want.split_with_sizes(sizes)[comm->rank()])) << sizes.size();
       EXPECT_TRUE(at::equal(parts, before));
     }
-    if (n > 1) EXPECT_THROW(comm->reduce_scatter_sum(at::ones({5}, at::kLong), {5}), Error);
+    if (n == 1) return;
+    EXPECT_THROW(comm->reduce_scatter_sum(at::ones({5}, at::kLong), {5}), Error);
   });
   EXPECT_THAT(ends, Each(kPassed));
 }

@@ -204,6 +204,10 @@ TEST(TrainerTest, TooManySkippedStepsEndTheUpdate) {
 // What is trained of a policy, by which optimizer.
 enum class Training { kAdamW, kMuon, kAdapter };
 
+std::string name_of(Training training) {
+  return training == Training::kAdamW ? "AdamW" : training == Training::kMuon ? "Muon" : "Adapter";
+}
+
 struct Pupil {
   Pupil(cluster::Comm& comm, at::ScalarType type, Training training, bool is_shared)
       : model(model::load_policy(kGolden + "models/qwen2_tied", Device::cpu(1), type)),
@@ -334,9 +338,8 @@ INSTANTIATE_TEST_SUITE_P(Types, SharedOptimizerTest,
                                           testing::Values(Training::kAdamW, Training::kMuon,
                                                           Training::kAdapter)),
                          [](const auto& setting) {
-                           const char* const names[] = {"AdamW", "Muon", "Adapter"};
-                           return std::string(c10::toString(std::get<0>(setting.param))) +
-                                  names[static_cast<size_t>(std::get<1>(setting.param))];
+                           return c10::toString(std::get<0>(setting.param)) +
+                                  name_of(std::get<1>(setting.param));
                          });
 
 TEST(TrainerTest, RecomputeAndThreadsChangeNoBitOfTheWeights) {
