@@ -210,6 +210,8 @@ int run_doctor(const cli::Arguments& arguments) {
   app.add_option("--length", plan.length, "With --plan: tokens of a prompt and its response.");
   app.add_option("--sequences", plan.sequences,
                  "With --plan: sequences that a worker decodes at the same time.");
+  app.add_option("--tensor-parallel-size", plan.group,
+                 "With --plan: rollout.tensor_model_parallel_size.");
   app.add_flag("--distributed-optimizer", plan.distributed_optimizer,
                "With --plan: actor.use_distributed_optimizer=true.");
   app.add_flag("--muon", plan.muon, "With --plan: actor.optim.optimizer=Muon.");

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "model/tensor_parallel.h"
 
 namespace tlt::apps {
 namespace {
@@ -16,6 +17,7 @@ constexpr double kAdamW = 12, kMuon = 8;          // train/optimizer.h
 constexpr double kLogitsBytes = double{1 << 26};  // train/head_loss.h, rollout/token_sampler.h
 constexpr int64_t kPageSlots = 16;                // ops/batch.h
 constexpr double kGigabyte = 1e9;
+constexpr const char* kGroupFlag = "--tensor-parallel-size";
 
 double row_elements(const simulate::ModelShape& m) {
   const int64_t queries = m.query_heads * m.head_size, keys = m.kv_heads * m.head_size;
@@ -28,14 +30,17 @@ double row_elements(const simulate::ModelShape& m) {
 }
 
 // With gradient checkpointing: the input of each layer, the final hidden states, their gradient,
-// one layer's values and keys, and the logits of a chunk.
+// one layer's values and keys, and the logits of a chunk. A rank of a group has the heads and the
+// inner size of its part, and the parts of a sum.
 double training_bytes(const simulate::ModelShape& m, const PlanOptions& options) {
-  const auto rows = static_cast<double>(options.length);
-  const double streams = static_cast<double>((m.layers + 3) * m.hidden);
+  const auto rows = static_cast<double>(options.length), ranks = static_cast<double>(options.group),
+             hidden = static_cast<double>(m.hidden);
+  const double streams = static_cast<double>(m.layers + 3) * hidden, norms = 4 * hidden;
   const double log_sums = kFloat * static_cast<double>(m.query_heads);
-  return rows * (kWeight * (streams + row_elements(m)) + log_sums +
-                 m.kv_bytes() / static_cast<double>(m.layers)) +
-         kLogitsBytes;
+  const double divided =
+      kWeight * (row_elements(m) - norms) + log_sums + m.kv_bytes() / static_cast<double>(m.layers);
+  const double parts = options.group > 1 ? kFloat * ranks * hidden : 0;
+  return rows * (kWeight * (streams + norms) + divided / ranks + parts) + kLogitsBytes;
 }
 
 double layer_matrices(const simulate::ModelShape& m) {
@@ -69,6 +74,14 @@ double optimizer_bytes(const simulate::ModelShape& model, double parameters,
 void check_dense(const simulate::ModelShape& model) {
   TLT_CHECK_INPUT(model.experts == 0 && model.latent_size == 0, model.name,
                   " has experts or latent attention, which tlt does not run; give a dense model");
+}
+
+void check_groups(const simulate::ModelShape& model, const PlanOptions& options) {
+  model::ModelConfig config;
+  config.heads = model.query_heads;
+  config.kv_heads = model.kv_heads;
+  config.intermediate = model.intermediate;
+  model::check_divisible(config, options.group, kGroupFlag, model.name);
 }
 
 // A second model of the policy's shape, with its own trainer (rl/critic.h). An LM head of its own
@@ -108,6 +121,12 @@ void PlanOptions::check() const {
                   "; give a number of tokens from 1 to 100000000");
   TLT_CHECK_INPUT(sequences >= 1 && sequences <= 1'000'000, "--sequences is ", sequences,
                   "; give a number from 1 to 1000000");
+  model::check_tensor_parallel_size(group, kGroupFlag);
+  TLT_CHECK_INPUT(workers % group == 0, kGroupFlag, " is ", group, " and --workers ", workers,
+                  ", which are not whole groups; give a multiple of ", group, " workers");
+  TLT_CHECK_INPUT(group == 1 || !(distributed_optimizer || muon || critic || teacher), kGroupFlag,
+                  " plans workers that train in groups, which they do not with "
+                  "--distributed-optimizer, --muon, --critic or --teacher; leave one out");
 }
 
 double MemoryPlan::device_bytes() const {
@@ -135,21 +154,26 @@ double MemoryPlan::cpu_bytes() const {
 MemoryPlan plan_memory(const simulate::ModelShape& model, const PlanOptions& options) {
   options.check();
   check_dense(model);
+  check_groups(model, options);
   const double parameters = model.parameters();
-  const double shares = options.distributed_optimizer ? static_cast<double>(options.workers) : 1;
+  const auto ranks = static_cast<double>(options.group);
+  const double shares =
+      options.distributed_optimizer ? static_cast<double>(options.workers) : ranks;
   const double optimizer = optimizer_bytes(model, parameters, options);
   MemoryPlan plan{
       .parts = {{"weights (bfloat16)", kWeight * parameters, true},
-                {"gradients of a layer (float32)", gradient_bytes(model), true},
-                {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options), true,
+                {"gradients of a layer (float32)", gradient_bytes(model) / ranks, true},
+                {"KV cache (rollout.kv_memory_bytes)", cache_bytes(model, options) / ranks, true,
                  Phase::kRollout},
                 {"logits of the rollout", kLogitsBytes, true},
                 {"activations (gradient checkpointing)", training_bytes(model, options), true,
                  Phase::kUpdate},
-                {"gradient sums (int64)", kGradientSum * parameters, true, Phase::kUpdate},
+                {"gradient sums (int64)", kGradientSum * parameters / ranks, true, Phase::kUpdate},
                 {"master weights, moments (float32)", optimizer / shares, false}},
       .checkpoint_bytes = kWeight * parameters + optimizer,
       .reduced_sum_bytes = kGradientSum * parameters / shares};
+  if (options.group > 1)
+    plan.parts.push_back({"weights of its part (bfloat16)", kWeight * parameters / ranks, true});
   if (options.critic) add_critic(model, options, plan);
   if (options.teacher) add_teacher(*options.teacher, options, plan);
   return plan;

@@ -28,7 +28,9 @@ namespace tlt::apps {
 struct PlanOptions {
   int64_t workers = 1;
   int64_t length = 8192;   // tokens of a prompt and its response; of a pack in training
-  int64_t sequences = 64;  // that a worker decodes at the same time, each at its full length
+  int64_t sequences = 64;  // that a worker, or a group, decodes at the same time, each at its full
+                           // length
+  int64_t group = 1;       // rollout.tensor_model_parallel_size
   bool distributed_optimizer = false;                // actor.use_distributed_optimizer
   bool muon = false;                                 // actor.optim.optimizer=Muon
   bool critic = false;                               // algorithm.adv_estimator=gae

@@ -91,6 +91,31 @@ TEST(MemoryPlanTest, WorkersShareTheOptimizerIfTheyAreTold) {
               HasSubstr("gradient sums, once added up               15.23 GB  on the CPU"));
 }
 
+// docs/memory.md: 2 P of the whole model, and 22 P of the parts.
+TEST(MemoryPlanTest, GroupsDivideWhatTrainingNeeds) {
+  const auto& model = find_model("Qwen2.5-7B");
+  const double all = model.parameters();
+  const MemoryPlan one = plan_memory(model, {}),
+                   four = plan_memory(model, {.workers = 8, .group = 4});
+  for (const char* name : {"gradients of a layer", "gradient sums", "master", "KV cache"})
+    EXPECT_DOUBLE_EQ(bytes_of(four, name), bytes_of(one, name) / 4) << name;
+  EXPECT_DOUBLE_EQ(bytes_of(four, "weights (bf"), 2 * all);
+  EXPECT_DOUBLE_EQ(bytes_of(four, "weights of its part"), 2 * all / 4);
+  EXPECT_LT(bytes_of(four, "activations"), bytes_of(one, "activations"));
+  EXPECT_DOUBLE_EQ(four.checkpoint_bytes, one.checkpoint_bytes);
+  const auto complaint = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {"doctor", "--plan", "Qwen2.5-7B", "--tensor-parallel-size"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run_program(words);
+    EXPECT_EQ(ended.exit_code, 2) << ended.out;
+    return ended.err;
+  };
+  EXPECT_THAT(complaint({"3", "--workers", "3"}), HasSubstr("is 3; give 1, 2, 4 or 8"));
+  EXPECT_THAT(complaint({"4", "--workers", "2"}), HasSubstr("give a multiple of 4 workers"));
+  EXPECT_THAT(complaint({"8", "--workers", "8"}), HasSubstr("give 4"));
+  EXPECT_THAT(complaint({"2", "--workers", "2", "--muon"}), HasSubstr("leave one out"));
+}
+
 // One moment less, of the matrices of the layers.
 TEST(MemoryPlanTest, MuonHasOneMomentOfTheMatrices) {
   const auto& model = find_model("Qwen2.5-7B");

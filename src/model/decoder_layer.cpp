@@ -151,22 +151,13 @@ void DecoderLayer::project_to_stream(const Device& device, const Projection& p,
 }
 
 void DecoderLayer::assign_shard(const Device& device, const DecoderLayer& whole, int64_t rank) {
-  const int64_t size = shape_.head_size, q = shape_.heads * size, k = shape_.kv_heads * size;
-  const int64_t whole_q = whole.shape_.heads * size, whole_k = whole.shape_.kv_heads * size;
-  struct Rows {
-    int64_t from, count, to;
-  };
-  for (const auto& [from, count, to] : {Rows{rank * q, q, 0}, Rows{whole_q + rank * k, k, q},
-                                        Rows{whole_q + whole_k + rank * k, k, q + k}}) {
+  for (const auto& [from, count, to] : rows_of_slice(whole.qkv_rows(), sum_.slices, rank)) {
     qkv.assign(device, whole.qkv.values(device, from, count), to);
     if (qkv_bias.defined())
       qkv_bias.narrow(0, to, count).copy_(whole.qkv_bias.narrow(0, from, count));
   }
-  for (const int64_t half : {int64_t{0}, int64_t{1}})
-    gate_up.assign(device,
-                   whole.gate_up.values(device, half * whole.intermediate_ + rank * intermediate_,
-                                        intermediate_),
-                   half * intermediate_);
+  for (const auto& [from, count, to] : rows_of_slice(whole.gate_up_rows(), sum_.slices, rank))
+    gate_up.assign(device, whole.gate_up.values(device, from, count), to);
   output.assign_columns(whole.output, rank * output.columns());
   down.assign_columns(whole.down, rank * down.columns());
   input_norm = whole.input_norm;
@@ -199,8 +190,23 @@ void DecoderLayer::backward(const LayerRows& rows, const at::Tensor& x, const La
 void DecoderLayer::backward_from(const LayerRows& rows, const at::Tensor& input,
                                  const LayerBackward& pass, at::Tensor& d,
                                  const InputGradient& d_input) const {
-  auto& [a, s, gradients] = pass;
   finish_backward(rows.device, pass, d);
+  attention_backward(rows, pass);
+  project_backward(rows.device, input, pass, d_input);
+}
+
+// The gradient of a head norm is a sum over slices of the heads.
+void DecoderLayer::attention_backward(const LayerRows& rows, const LayerBackward& pass) const {
+  auto& [a, s, gradients] = pass;
+  at::Tensor* norms[] = {gradients.find(parameters.q_norm), gradients.find(parameters.k_norm)};
+  at::Tensor sums[2], own[2];  // [S, H]; what this worker computes of them
+  const bool is_sliced = sum_.slices > 1;
+  for (size_t i = 0; i < 2; ++i) {
+    if (!norms[i] || !is_sliced) continue;
+    sums[i] = rows.device.zeros({sum_.slices, shape_.head_size}, at::kFloat);
+    own[i] = sum_.ranks ? sums[i].select(0, sum_.ranks->rank()) : sums[i];
+  }
+  const auto to = [&](size_t i) { return norms[i] && is_sliced ? &own[i] : norms[i]; };
   ops::attention_backward(rows.device, {shape_, rows.batch, rows.cache, rows.on_device},
                           rope(rows.cos_sin),
                           {.qkv = a.qkv.view(),
@@ -209,9 +215,13 @@ void DecoderLayer::backward_from(const LayerRows& rows, const at::Tensor& input,
                            .lse = a.lse.view(),
                            .d_out = s.d_attended.view(),
                            .d_qkv = s.d_qkv.view(),
-                           .d_q_norm = gradients.find(parameters.q_norm),
-                           .d_k_norm = gradients.find(parameters.k_norm)});
-  project_backward(rows.device, input, pass, d_input);
+                           .d_q_norm = to(0),
+                           .d_k_norm = to(1)});
+  for (size_t i = 0; i < 2; ++i) {
+    if (!sums[i].defined()) continue;
+    if (sum_.ranks) sum_.ranks->all_gather(sums[i]);
+    for (int64_t slice = 0; slice < sum_.slices; ++slice) norms[i]->add_(sums[i].select(0, slice));
+  }
 }
 
 void DecoderLayer::finish_backward(const Device& device, const LayerBackward& pass,
@@ -228,7 +238,8 @@ void DecoderLayer::finish_backward(const Device& device, const LayerBackward& pa
   ops::linear_backward_input(device, d, down, s.d_gated.view());
   ops::swiglu_backward(device, s.d_gated.view(), a.gate_up.view(), s.d_gate_up.view());
   gradients.add_linear(device, parameters.gate_up, s.d_gate_up.view(), a.normed_middle.view());
-  ops::linear_backward_input(device, s.d_gate_up.view(), gate_up, s.d_normed.view());
+  backward_input(device, {s.d_gate_up.view(), gate_up, gate_up_rows()}, a.parts,
+                 {s.d_normed.view()});
   ops::rms_norm_backward(device, {.dy = s.d_normed.view(),
                                   .x = a.middle.view(),
                                   .weight = middle_norm,
@@ -244,7 +255,19 @@ void DecoderLayer::project_backward(const Device& device, const at::Tensor& inpu
                                     const LayerBackward& pass, const InputGradient& d_input) const {
   const at::Tensor& d_qkv = pass.s.d_qkv.view();
   pass.gradients.add_linear(device, parameters.qkv, d_qkv, input, parameters.qkv_bias);
-  ops::linear_backward_input(device, d_qkv, qkv, d_input.d, d_input.accumulate);
+  backward_input(device, {d_qkv, qkv, qkv_rows()}, pass.a.parts, d_input);
+}
+
+void DecoderLayer::backward_input(const Device& device, const InputProduct& product,
+                                  RowBuffer& parts, const InputGradient& d_input) const {
+  if (sum_.slices == 1)
+    return ops::linear_backward_input(device, product.dy, product.weight, d_input.d,
+                                      d_input.accumulate);
+  TLT_CHECK(!d_input.accumulate, "a sum over slices is not added");
+  const int64_t rows = product.dy.size(0), columns = product.weight.columns();
+  at::Tensor all = parts.resize(device, sum_.slices * rows, columns, at::kFloat)
+                       .view({sum_.slices, rows, columns});
+  backward_slices(device, sum_, product, all, d_input.d);
 }
 
 }  // namespace tlt::model

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -107,7 +108,8 @@ struct DecoderLayer {
 
   ops::AttentionShape attention_shape() const { return shape_; }
 
-  // How the forward products of `output` and `down` are summed from now on.
+  // How the outputs of attention and feed-forward, and the gradients of their inputs, are summed from
+  // now on.
   void set_sum(const SlicedSum& sum) { sum_ = sum; }
 
   // This layer is rank `rank`'s part of `whole`: copies its weights, and shares the norms of whole.
@@ -166,6 +168,16 @@ struct DecoderLayer {
   };
   void project_to_stream(const Device& device, const Projection& projection,
                          RowBuffer& parts) const;
+  // Rows of the fused projections.
+  std::array<int64_t, 3> qkv_rows() const {
+    const int64_t keys = shape_.kv_heads * shape_.head_size;
+    return {shape_.heads * shape_.head_size, keys, keys};
+  }
+  std::array<int64_t, 2> gate_up_rows() const { return {intermediate_, intermediate_}; }
+  // The gradient of what a matrix reads.
+  void backward_input(const Device& device, const InputProduct& product, RowBuffer& parts,
+                      const InputGradient& d_input) const;
+  void attention_backward(const LayerRows& rows, const LayerBackward& pass) const;
 
   ops::AttentionShape shape_;
   int64_t hidden_, intermediate_;

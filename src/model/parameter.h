@@ -48,7 +48,8 @@ struct Parameter {
   at::Tensor read(const Device& device) const;
   // Copy of a part's values in the compute type, as in files.
   at::Tensor read(const Device& device, const Part& part) const;
-  // Sets the values from float32 [rows of part or of all, …], rounding to the compute type.
+  // Sets the values from float32 or compute-type values [rows of part or of all, …], rounding to the
+  // compute type.
   void write(const Device& device, const at::Tensor& values, int64_t first_row = 0) const;
 };
 

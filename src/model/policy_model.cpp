@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "base/check.h"
@@ -23,14 +25,52 @@ PolicyModel::PolicyModel(const ModelConfig& config, const Device& device, at::Sc
   TLT_CHECK_INPUT(type == at::kFloat || type == at::kBFloat16, "dtype ", c10::toString(type),
                   " is not supported; use float32 or bfloat16");
   config.check("model");
-  if (config.tied) {
-    embedding_ = ops::Weight(device, config.vocabulary, config.hidden, type);
-  } else {
-    embedding_table_ = device.zeros({config.vocabulary, config.hidden}, type);
-    head_ = ops::Weight(device, config.vocabulary, config.hidden, type);
-  }
+  make_vocabulary(config.vocabulary);
   for (int64_t i = 0; i < config.layers; ++i) layers_.emplace_back(config, device, type);
   list_parameters();
+}
+
+PolicyModel::PolicyModel(const PolicyModel& whole, TensorParallelRanks& ranks)
+    : whole_(&whole),
+      sum_{.slices = ranks.size(), .ranks = &ranks},
+      config_(whole.config_),
+      tokens_(whole.tokens_),
+      device_(whole.device_),
+      type_(whole.type_),
+      final_norm_(whole.final_norm_),
+      rope_(config_.rope, config_.head_size) {
+  make_vocabulary(slice_rows({&config_.vocabulary, 1}, sum_.slices));
+  const ModelConfig part = shard_config(config_, sum_.slices);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    layers_.emplace_back(part, device_, type_);
+    layers_.back().set_sum(sum_);
+  }
+  copy_part();
+  list_parameters();
+}
+
+void PolicyModel::make_vocabulary(int64_t rows) {
+  if (config_.tied) {
+    embedding_ = ops::Weight(device_, rows, config_.hidden, type_);
+  } else {
+    embedding_table_ = device_.zeros({rows, config_.hidden}, type_);
+    head_ = ops::Weight(device_, rows, config_.hidden, type_);
+  }
+}
+
+std::vector<RowBlock> PolicyModel::own_rows() const {
+  return rows_of_slice({&config_.vocabulary, 1}, sum_.slices, sum_.ranks->rank());
+}
+
+void PolicyModel::copy_part() {
+  for (size_t i = 0; i < layers_.size(); ++i)
+    layers_[i].assign_shard(device_, whole_->layers_[i], sum_.ranks->rank());
+  for (const auto& [from, count, to] : own_rows()) {
+    ops::Weight& rows = config_.tied ? embedding_ : head_;
+    rows.assign(device_, whole_->head().values(device_, from, count), to);
+    if (!config_.tied)
+      embedding_table_.narrow(0, to, count).copy_(whole_->embedding_table_.narrow(0, from, count));
+  }
 }
 
 void PolicyModel::list_parameters() {
@@ -60,12 +100,14 @@ void PolicyModel::set_slices(int64_t slices) {
   TLT_CHECK(slices >= 1 && (config_.heads * config_.head_size) % (2 * slices) == 0 &&
                 config_.intermediate % (2 * slices) == 0,
             slices, " slices");
-  for (DecoderLayer& layer : layers_) layer.set_sum({.slices = slices});
+  TLT_CHECK(!whole_, "a part has the slices of its ranks");
+  sum_ = {.slices = slices};
+  for (DecoderLayer& layer : layers_) layer.set_sum(sum_);
 }
 
 kv::KvShape PolicyModel::kv_shape() const {
   return {.layers = config_.layers,
-          .kv_heads = config_.kv_heads,
+          .kv_heads = whole_ ? config_.kv_heads / sum_.slices : config_.kv_heads,
           .head_size = config_.head_size,
           .type = type_};
 }
@@ -77,12 +119,14 @@ Gradients PolicyModel::make_gradients() const {
 void PolicyModel::initialize(uint64_t seed) { model::initialize(device_, parameters_, seed); }
 
 void PolicyModel::embed(const ops::Batch& batch, at::Tensor& out) const {
+  if (whole_) return whole_->embed(batch, out);
   config_.tied ? embedding_.gather(device_, batch.tokens, out)
                : ops::embed(device_, embedding_table_, batch.tokens, out);
 }
 
 void PolicyModel::embed(const ops::Batch& batch, const ops::DeviceBatch& on_device,
                         at::Tensor& out) const {
+  if (whole_) return whole_->embed(batch, on_device, out);
   for (const int32_t token : batch.tokens)  // a card checks them by an assertion that ends its use
     TLT_CHECK(token >= 0 && token < config_.vocabulary, "token ", token, " of a vocabulary of ",
               config_.vocabulary);
@@ -120,13 +164,7 @@ int64_t Activations::padded(const PolicyModel& model, int64_t rows) {
 }
 
 const at::Tensor& PolicyModel::forward(const ops::Batch& batch, kv::KvCache& cache,
-                                       Activations& activations) const {
-  return forward_through(layers_, batch, cache, activations);
-}
-
-const at::Tensor& PolicyModel::forward_through(const std::vector<DecoderLayer>& layers,
-                                               const ops::Batch& batch, kv::KvCache& cache,
-                                               Activations& a) const {
+                                       Activations& a) const {
   const at::Tensor& angles = rope_.reach(device_, batch);
   cache.reserve_tree(batch.tree_rows);
   const int64_t rows = batch.rows(), padded = a.padded(*this, rows);
@@ -144,12 +182,12 @@ const at::Tensor& PolicyModel::forward_through(const std::vector<DecoderLayer>& 
     embed(batch, *on_device, own);
   }
   const bool has_graphs = a.graphs_ && rows <= ops::kMostPaddedRows;
-  if (has_graphs) layers[0].reserve(device_, padded, a.layer_);  // a replay resizes no view
+  if (has_graphs) layers_[0].reserve(device_, padded, a.layer_);  // a replay resizes no view
   for (int64_t i = 0; i <= config_.layers; ++i) {
-    const auto work = [&] { forward_rows(layers, i, a); };
+    const auto work = [&] { forward_rows(i, a); };
     has_graphs ? a.graphs_->launch(padded, i, work) : work();
     if (i < config_.layers)
-      layers[static_cast<size_t>(i)].attend(
+      layers_[static_cast<size_t>(i)].attend(
           {device_, batch, angles, cache.layer(i), on_device ? &*on_device : nullptr}, a.layer_,
           /*keep=*/false);
   }
@@ -157,8 +195,7 @@ const at::Tensor& PolicyModel::forward_through(const std::vector<DecoderLayer>& 
   return a.hidden_.resize(device_, rows, config_.hidden, type_);
 }
 
-void PolicyModel::forward_rows(const std::vector<DecoderLayer>& layers, int64_t layer,
-                               Activations& a) const {
+void PolicyModel::forward_rows(int64_t layer, Activations& a) const {
   at::Tensor& x = a.residual_.view();
   const auto capture = [&](const at::Tensor& states) {
     const auto& captured = a.captured_layers_;
@@ -166,10 +203,10 @@ void PolicyModel::forward_rows(const std::vector<DecoderLayer>& layers, int64_t 
       if (captured[static_cast<size_t>(j)] == layer)
         a.captured_.view().narrow(1, j * config_.hidden, config_.hidden).copy_(states);
   };
-  if (layer > 0) layers[static_cast<size_t>(layer - 1)].finish(device_, x, a.layer_, x);
+  if (layer > 0) layers_[static_cast<size_t>(layer - 1)].finish(device_, x, a.layer_, x);
   if (layer < config_.layers) {
     capture(x);
-    return layers[static_cast<size_t>(layer)].begin(device_, x, a.layer_, /*keep=*/false);
+    return layers_[static_cast<size_t>(layer)].begin(device_, x, a.layer_, /*keep=*/false);
   }
   ops::rms_norm(device_, x, final_norm_, config_.norm_epsilon, a.hidden_.view());
   capture(a.hidden_.view());
@@ -177,7 +214,17 @@ void PolicyModel::forward_rows(const std::vector<DecoderLayer>& layers, int64_t 
 
 void PolicyModel::logits(const at::Tensor& hidden, at::Tensor& out) const {
   TLT_CHECK(out.scalar_type() == at::kFloat, "logits are float32");
-  ops::linear(device_, hidden, head(), out);
+  if (!whole_) return ops::linear(device_, hidden, head(), out);
+  const int64_t size = sum_.slices, rows = hidden.size(0), columns = head().rows();
+  at::Tensor all = gathered_logits_.resize(device_, size * rows, columns, at::kFloat)
+                       .view({size, rows, columns});
+  at::Tensor mine = all.select(0, sum_.ranks->rank());
+  ops::linear(device_, hidden, head(), mine);
+  sum_.ranks->all_gather(all);
+  for (int64_t rank = 0; rank < size; ++rank) {
+    const int64_t first = rank * columns, count = std::min(columns, out.size(1) - first);
+    if (count > 0) out.narrow(1, first, count).copy_(all.select(0, rank).narrow(1, 0, count));
+  }
 }
 
 // --- training ---
@@ -228,6 +275,8 @@ bool PolicyModel::forward_layer(Tape& tape) const {
   const int64_t layer = tape.computed_;
   if (layer == 0) begin_forward(tape);
   const auto i = static_cast<size_t>(layer);
+  // The parts of the layers' sums have one memory.
+  if (layer > 0) tape.activations(layer).parts = tape.activations(layer - 1).parts;
   layers_[i].forward({device_, tape.batch(), rope_.reach(device_, tape.batch()),
                       tape.cache_layer(layer), tape.on_device()},
                      tape.inputs_[i].view(), tape.activations(layer), tape.inputs_[i + 1].view(),
@@ -251,8 +300,19 @@ void PolicyModel::begin_forward(Tape& tape) const {
 
 void PolicyModel::logits_backward(const at::Tensor& hidden, const at::Tensor& d_logits,
                                   at::Tensor& d_hidden, Gradients& gradients) const {
-  const at::Tensor d = d_logits.to(type_);
-  ops::linear_backward_input(device_, d, head(), d_hidden);
+  at::Tensor d = d_logits.to(type_);
+  if (whole_) {
+    const at::Tensor all = d;
+    d = device_.zeros({all.size(0), head().rows()}, type_);
+    for (const auto& [from, count, to] : own_rows())
+      d.narrow(1, to, count).copy_(all.narrow(1, from, count));
+  }
+  if (sum_.slices == 1) {
+    ops::linear_backward_input(device_, d, head(), d_hidden);
+  } else {
+    at::Tensor parts = device_.empty({sum_.slices, d.size(0), config_.hidden}, at::kFloat);
+    backward_slices(device_, sum_, {d, head(), {&config_.vocabulary, 1}}, parts, d_hidden);
+  }
   gradients.add_linear(device_, head_index_, d, hidden);
 }
 
@@ -283,8 +343,26 @@ bool PolicyModel::backward_layer(Tape& tape, const at::Tensor& d_hidden,
   layers_[i].backward(rows, x, {a, tape.scratch_, gradients}, d);
   if (layer > 0) return true;
   if (at::Tensor* d_embedding = gradients.find(embedding_index_))
-    ops::embed_backward(device_, d, tape.batch().tokens, *d_embedding);
+    embed_backward(d, tape.batch().tokens, *d_embedding);
   return false;
+}
+
+void PolicyModel::embed_backward(const at::Tensor& d, std::span<const int32_t> tokens,
+                                 at::Tensor& d_embedding) const {
+  if (!whole_) return ops::embed_backward(device_, d, tokens, d_embedding);
+  for (const auto& [from, count, to] : own_rows()) {
+    std::vector<int64_t> rows;
+    std::vector<int32_t> own;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const int64_t row = tokens[i] - from;
+      if (row < 0 || row >= count) continue;
+      rows.push_back(static_cast<int64_t>(i));
+      own.push_back(static_cast<int32_t>(to + row));
+    }
+    at::Tensor own_d = device_.empty({std::ssize(rows), config_.hidden}, type_);
+    ops::gather_rows(device_, d, rows, own_d);
+    ops::embed_backward(device_, own_d, own, d_embedding);
+  }
 }
 
 void PolicyModel::begin_backward(Tape& tape, const at::Tensor& d_hidden,

@@ -1,5 +1,8 @@
 // PolicyModel: the decoder that engine and trainer share: the same weights, the same forward pass.
 //
+// It may be one rank's part of a model (policy_shard.h): the ranks of a tensor parallel group then
+// call the same functions with the same batch, and all get the results of the whole model.
+//
 // Owns       the weights in the compute type, the only copy on the worker (the optimizer has the
 //            float32 master weights).
 // Not here   the KV cache (kv/), the files (hf_folder.h), losses and optimizer (train/).
@@ -31,10 +34,15 @@ class PolicyModel {
  public:
   // Zero weights: fill them with hf_folder.h or initialize().
   PolicyModel(const ModelConfig& config, const Device& device, at::ScalarType type);
+  // The part of `whole` that a rank computes: its heads, its part of the feed-forward's inner size and
+  // of the vocabulary, as copies; the norms are those of `whole`, and so are the embeddings that tokens
+  // get. parameters() are the same as those of whole, in the same order, each with this rank's rows or
+  // columns (rows_of_slice). REQUIRES: both outlive this.
+  PolicyModel(const PolicyModel& whole, TensorParallelRanks& ranks);
   PolicyModel(const PolicyModel&) = delete;  // parameters() points into the object
   PolicyModel& operator=(const PolicyModel&) = delete;
 
-  const ModelConfig& config() const { return config_; }
+  const ModelConfig& config() const { return config_; }  // of the whole model
   const Device& device() const { return device_; }
   at::ScalarType type() const { return type_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -48,9 +56,11 @@ class PolicyModel {
   // Random weights for a training from scratch.
   void initialize(uint64_t seed);
 
-  // From now on forward passes sum the outputs of attention and feed-forward over this many slices,
-  // which gives the bits of a tensor parallel group of this size (tensor_parallel.h). Initially 1.
+  // From now on forward and backward passes sum over this many slices, which gives the bits of a tensor
+  // parallel group of this size (tensor_parallel.h). Initially 1. REQUIRES: not a part.
   void set_slices(int64_t slices);
+  // Copies the weights of the whole model again. REQUIRES: a part.
+  void copy_part();
 
   // Final hidden states [T, D] (after the norm; a view into `activations`, valid until its next
   // use).
@@ -90,25 +100,26 @@ class PolicyModel {
 
  private:
   friend class Activations;
-  friend class PolicyShard;
   friend class Tape;
-
-  const at::Tensor& forward_through(const std::vector<DecoderLayer>& layers,
-                                    const ops::Batch& batch, kv::KvCache& cache,
-                                    Activations& activations) const;
 
   // The same off the CPU, where the tokens are on the device already.
   void embed(const ops::Batch& batch, const ops::DeviceBatch& on_device, at::Tensor& out) const;
 
   // The part of a forward pass between the attentions of layers `layer` - 1 and `layer`.
-  void forward_rows(const std::vector<DecoderLayer>& layers, int64_t layer,
-                    Activations& activations) const;
+  void forward_rows(int64_t layer, Activations& activations) const;
 
+  void make_vocabulary(int64_t rows);
   void list_parameters();
+  // Rows of the vocabulary that a part has; the last ranks may have padding, or no row.
+  std::vector<RowBlock> own_rows() const;
+  void embed_backward(const at::Tensor& d, std::span<const int32_t> tokens,
+                      at::Tensor& d_embedding) const;
   void begin_forward(Tape& tape) const;
   void begin_backward(Tape& tape, const at::Tensor& d_hidden, Gradients& gradients) const;
   const ops::Weight& head() const { return config_.tied ? embedding_ : head_; }
 
+  const PolicyModel* const whole_ = nullptr;  // null: this is no part
+  SlicedSum sum_;                             // with ranks in a part
   ModelConfig config_;
   int64_t tokens_ = 0;
   Device device_;
@@ -119,6 +130,7 @@ class PolicyModel {
   std::vector<DecoderLayer> layers_;
   at::Tensor final_norm_;  // [D]
   mutable RopeTable rope_;
+  mutable RowBuffer gathered_logits_;  // of a part: [S R, rows of head()] float32
   int64_t embedding_index_ = 0, final_norm_index_ = 0, head_index_ = 0;  // into parameters_
   std::vector<Parameter> parameters_;
 };

@@ -3,53 +3,75 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
+#include "base/check.h"
 
 namespace tlt::model {
+namespace {
+
+std::vector<int64_t> with_ranks(int64_t ranks, at::IntArrayRef sizes) {
+  std::vector<int64_t> all = sizes.vec();
+  all.insert(all.begin(), ranks);
+  return all;
+}
+
+}  // namespace
 
 PolicyShard::PolicyShard(const PolicyModel& model, TensorParallelRanks& ranks)
-    : model_(model), ranks_(ranks) {
-  const ModelConfig& whole = model.config();
-  const ModelConfig part = shard_config(whole, ranks.size());
-  for (int64_t i = 0; i < whole.layers; ++i) {
-    layers_.emplace_back(part, model.device(), model.type());
-    layers_.back().set_sum({.slices = ranks.size(), .ranks = &ranks});
-  }
-  const int64_t rows = (whole.vocabulary + ranks.size() - 1) / ranks.size();
-  head_ = ops::Weight(model.device(), rows, whole.hidden, model.type());
-  new_weights();
+    : model_(model), ranks_(ranks), part_(model, ranks) {}
+
+PolicyShard::Cut PolicyShard::cut_of(size_t parameter) const {
+  const std::vector<int64_t> whole = model_.parameters()[parameter].shape(),
+                             part = part_.parameters()[parameter].shape();
+  if (whole == part) return Cut::kNone;
+  return whole[0] == part[0] ? Cut::kColumns : Cut::kRows;
 }
 
-void PolicyShard::new_weights() {
+std::vector<int64_t> PolicyShard::projections_of(size_t parameter) const {
+  std::vector<int64_t> rows;
+  for (const Parameter::Part& part : model_.parameters()[parameter].parts)
+    rows.push_back(part.rows);
+  return rows;
+}
+
+at::Tensor PolicyShard::gather(size_t parameter, const at::Tensor& mine) const {
+  const Parameter& whole = model_.parameters()[parameter];
+  TLT_CHECK(mine.sizes() == at::IntArrayRef(part_.parameters()[parameter].shape()), whole.name());
+  const Cut cut = cut_of(parameter);
+  if (cut == Cut::kNone) return mine.clone();
+  at::Tensor parts = at::empty(with_ranks(ranks_.size(), mine.sizes()), mine.options());
+  parts.select(0, ranks_.rank()).copy_(mine);
+  ranks_.all_gather(parts);
+  if (cut == Cut::kColumns)
+    return parts.transpose(0, 1).reshape(at::IntArrayRef(whole.shape())).contiguous();
+  at::Tensor out = at::empty(whole.shape(), mine.options());
+  for (int64_t rank = 0; rank < ranks_.size(); ++rank)
+    for (const auto& [from, count, to] :
+         rows_of_slice(projections_of(parameter), ranks_.size(), rank))
+      out.narrow(0, from, count).copy_(parts.select(0, rank).narrow(0, to, count));
+  return out;
+}
+
+at::Tensor PolicyShard::part_of(size_t parameter, const at::Tensor& whole) const {
+  const std::vector<int64_t> shape = part_.parameters()[parameter].shape();
+  const Cut cut = cut_of(parameter);
+  if (cut == Cut::kNone) return whole.clone();
+  if (cut == Cut::kColumns)
+    return whole.narrow(1, ranks_.rank() * shape[1], shape[1]).clone(at::MemoryFormat::Contiguous);
+  at::Tensor part = at::zeros(shape, whole.options());
+  for (const auto& [from, count, to] :
+       rows_of_slice(projections_of(parameter), ranks_.size(), ranks_.rank()))
+    part.narrow(0, to, count).copy_(whole.narrow(0, from, count));
+  return part;
+}
+
+void PolicyShard::publish() const {
   const Device& device = model_.device();
-  for (size_t i = 0; i < layers_.size(); ++i)
-    layers_[i].assign_shard(device, model_.layers_[i], ranks_.rank());
-  const int64_t first = ranks_.rank() * head_.rows();
-  const int64_t rows = std::min(head_.rows(), model_.config().vocabulary - first);
-  if (rows > 0) head_.assign(device, model_.head().values(device, first, rows));
-}
-
-kv::KvShape PolicyShard::kv_shape() const {
-  kv::KvShape shape = model_.kv_shape();
-  shape.kv_heads /= ranks_.size();
-  return shape;
-}
-
-const at::Tensor& PolicyShard::forward(const ops::Batch& batch, kv::KvCache& cache,
-                                       Activations& activations) const {
-  return model_.forward_through(layers_, batch, cache, activations);
-}
-
-void PolicyShard::logits(const at::Tensor& hidden, at::Tensor& out) {
-  const int64_t size = ranks_.size(), rows = hidden.size(0), columns = head_.rows();
-  at::Tensor all =
-      logits_.resize(model_.device(), size * rows, columns, at::kFloat).view({size, rows, columns});
-  at::Tensor mine = all.select(0, ranks_.rank());
-  ops::linear(model_.device(), hidden, head_, mine);
-  ranks_.all_gather(all);
-  for (int64_t rank = 0; rank < size; ++rank) {
-    const int64_t first = rank * columns, count = std::min(columns, out.size(1) - first);
-    if (count > 0) out.narrow(1, first, count).copy_(all.select(0, rank).narrow(1, 0, count));
+  for (size_t i = 0; i < model_.parameters().size(); ++i) {
+    if (cut_of(i) == Cut::kNone) continue;  // shared with the model
+    const Parameter& part = part_.parameters()[i];
+    const at::Tensor mine =
+        part.read(device, {.name = "", .first_row = 0, .rows = part.shape()[0]});
+    model_.parameters()[i].write(device, gather(i, mine.cpu()).to(device.torch()));
   }
 }
 

@@ -1,17 +1,17 @@
 // PolicyShard: one rank's part of a policy model in a tensor parallel group: its heads with their KV
-// heads, its part of the feed-forward's inner size and of the vocabulary.
+// heads, its part of the feed-forward's inner size and of the vocabulary. Decoding and training use
+// the same part.
 //
 // Embedding, norms and the residual stream are whole on every rank, and all ranks have the same
 // bits of them.
 //
 // Owns       copies of the rank's weights.
-// Borrows    the model, which is whole on every rank (the trainer updates it), and the ranks.
-// Threading  engine thread only. All ranks call forward() with the same batch.
+// Borrows    the model, which is whole on every rank, and the ranks.
+// Threading  engine thread only. All ranks call forward(), logits(), the functions of part() and
+//            those that exchange tensors together.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-
-#include <vector>
 
 #include "model/policy_model.h"
 #include "model/tensor_parallel.h"
@@ -23,24 +23,43 @@ class PolicyShard {
   PolicyShard(const PolicyModel& model, TensorParallelRanks& ranks);
 
   const PolicyModel& model() const { return model_; }
+  // What this rank computes, and trains.
+  const PolicyModel& part() const { return part_; }
+  int64_t rank() const { return ranks_.rank(); }
+
   // Copies the weights again after the model's have changed.
-  void new_weights();
+  void new_weights() { part_.copy_part(); }
 
   // Of this rank's KV cache.
-  kv::KvShape kv_shape() const;
+  kv::KvShape kv_shape() const { return part_.kv_shape(); }
 
   // As PolicyModel::forward(); the same bits on every rank. `cache` is of kv_shape().
   const at::Tensor& forward(const ops::Batch& batch, kv::KvCache& cache,
-                            Activations& activations) const;
+                            Activations& activations) const {
+    return part_.forward(batch, cache, activations);
+  }
   // As PolicyModel::logits(), with the same bits, on every rank. hidden: the same on all of them.
-  void logits(const at::Tensor& hidden, at::Tensor& out);
+  void logits(const at::Tensor& hidden, at::Tensor& out) const { part_.logits(hidden, out); }
+
+  // --- training ---
+
+  // A tensor of the whole parameter's shape, by its index in parameters(), from each rank's tensor of
+  // the part's shape. A copy, on every rank.
+  at::Tensor gather(size_t parameter, const at::Tensor& mine) const;
+  // This rank's part of such a tensor: a copy, with zeros as padding.
+  at::Tensor part_of(size_t parameter, const at::Tensor& whole) const;
+  // The parts have been trained: writes all of them into the model of each rank.
+  void publish() const;
 
  private:
+  // Which rows or columns of the parameter a rank has.
+  enum class Cut { kNone, kRows, kColumns };
+  Cut cut_of(size_t parameter) const;
+  std::vector<int64_t> projections_of(size_t parameter) const;
+
   const PolicyModel& model_;
   TensorParallelRanks& ranks_;
-  std::vector<DecoderLayer> layers_;
-  ops::Weight head_;  // rows of the LM head; the last ranks may have padding
-  RowBuffer logits_;  // [S R, rows of head_] float32
+  PolicyModel part_;
 };
 
 }  // namespace tlt::model

@@ -260,6 +260,25 @@ void rope_and_attention(const Device& device, const AttentionRows& rows, const R
 
 namespace {
 
+// Adds columns first … of parts [segments * K, 2 H], in order of segment and head, to `to`: null,
+// [H], or a row for each slice of the heads.
+void add_norm_parts(const AttentionShape& shape, const at::Tensor& parts, int64_t first,
+                    at::Tensor* to) {
+  if (!to) return;
+  const int64_t slices = to->dim() == 2 ? to->size(0) : 1, rows = parts.size(0) / slices,
+                width = parts.size(1);
+  TLT_CHECK(shape.kv_heads % slices == 0, slices, " slices of ", shape.kv_heads, " KV heads");
+  const at::Tensor by_slice =
+      parts.view({-1, slices, shape.kv_heads / slices, width}).transpose(0, 1).contiguous();
+  for (int64_t slice = 0; slice < slices; ++slice)
+    cpu_kernels().add_columns(Type::kFloat,
+                              {.x = by_slice.data_ptr<float>() + slice * rows * width + first,
+                               .stride = width,
+                               .rows = rows,
+                               .count = shape.head_size,
+                               .out = to->data_ptr<float>() + slice * shape.head_size});
+}
+
 void attention_backward_on_cpu(const Device& device, const AttentionRows& rows,
                                const RopeStore& rope, const AttentionGradient& gradient) {
   const AttentionShape& shape = rows.shape;
@@ -296,16 +315,8 @@ void attention_backward_on_cpu(const Device& device, const AttentionRows& rows,
     device.pool().run(std::ssize(segments) * shape.kv_heads, [&](int64_t i) {
       run(segments[static_cast<size_t>(i / shape.kv_heads)] * shape.kv_heads + i % shape.kv_heads);
     });
-  const auto add_parts = [&](at::Tensor* to, int64_t first) {
-    if (to)
-      kernels.add_columns(Type::kFloat, {.x = norm_parts.data_ptr<float>() + first,
-                                         .stride = norm_parts.stride(0),
-                                         .rows = tasks,
-                                         .count = shape.head_size,
-                                         .out = to->data_ptr<float>()});
-  };
-  add_parts(gradient.d_q_norm, 0);
-  add_parts(gradient.d_k_norm, shape.head_size);
+  add_norm_parts(shape, norm_parts, 0, gradient.d_q_norm);
+  add_norm_parts(shape, norm_parts, shape.head_size, gradient.d_k_norm);
 }
 
 }  // namespace
@@ -314,6 +325,7 @@ void attention_backward(const Device& device, const AttentionRows& rows, const R
                         const AttentionGradient& gradient) {
   check_shapes(rows, gradient.qkv);
   if (device.is_cpu()) return attention_backward_on_cpu(device, rows, rope, gradient);
+  TLT_CHECK(!gradient.d_q_norm || gradient.d_q_norm->dim() == 1, "slices of heads off the CPU");
   if (!try_device_attention_backward(device, rows, rope, gradient))
     aten::attention_backward(rows, rope, gradient);
 }

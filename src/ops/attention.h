@@ -83,13 +83,15 @@ void rope_and_attention(const Device& device, const AttentionRows& rows, const R
                         at::Tensor& qkv, const AttentionOutput& output);
 
 struct AttentionGradient {
-  const at::Tensor& qkv;           // [T, (N + 2K) H] rotated, as left by rope_and_store
-  const at::Tensor& raw_qkv;       // [T, (N + 2K) H] before it; read only if q_norm is set
-  const at::Tensor& out;           // [T, N H]
-  const at::Tensor& lse;           // [T, N] float32
-  const at::Tensor& d_out;         // [T, N H]
-  at::Tensor& d_qkv;               // [T, (N + 2K) H] receives the gradient of raw_qkv
-  at::Tensor* d_q_norm = nullptr;  // [H] float32, accumulated
+  const at::Tensor& qkv;      // [T, (N + 2K) H] rotated, as left by rope_and_store
+  const at::Tensor& raw_qkv;  // [T, (N + 2K) H] before it; read only if q_norm is set
+  const at::Tensor& out;      // [T, N H]
+  const at::Tensor& lse;      // [T, N] float32
+  const at::Tensor& d_out;    // [T, N H]
+  at::Tensor& d_qkv;          // [T, (N + 2K) H] receives the gradient of raw_qkv
+  // [H] float32, accumulated; on the CPU also [S, H]: a row for each of S slices of the KV heads,
+  // with the bits that a call with the heads of that slice alone gives.
+  at::Tensor* d_q_norm = nullptr;
   at::Tensor* d_k_norm = nullptr;
 };
 // The gradient of both: d_qkv from d_out. Segments must start at position 0 or at the end of their

@@ -144,6 +144,7 @@ struct Elements {
   int64_t first, count;
 };
 
+// residual: null for none.
 template <class T>
 void add_block(const at::Tensor& parts, const T* residual, const Elements& elements, T* out) {
   std::array<float, kSumBlock> sum;
@@ -153,8 +154,23 @@ void add_block(const at::Tensor& parts, const T* residual, const Elements& eleme
     part += parts.stride(0);
     for (int64_t i = 0; i < elements.count; ++i) sum[static_cast<size_t>(i)] += part[i];
   }
-  for (int64_t i = 0; i < elements.count; ++i)
-    out[i] = static_cast<T>(sum[static_cast<size_t>(i)] + static_cast<float>(residual[i]));
+  if (residual)
+    for (int64_t i = 0; i < elements.count; ++i)
+      sum[static_cast<size_t>(i)] += static_cast<float>(residual[i]);
+  for (int64_t i = 0; i < elements.count; ++i) out[i] = static_cast<T>(sum[static_cast<size_t>(i)]);
+}
+
+// add_slices() on the CPU.
+template <class T>
+void add_blocks(const Device& device, const at::Tensor& parts, const at::Tensor& residual,
+                at::Tensor& out) {
+  const T* from = residual.defined() ? residual.data_ptr<T>() : nullptr;
+  T* to = out.data_ptr<T>();
+  device.pool().run(divide_up(parts.stride(0), kSumBlock), [&](int64_t block) {
+    const int64_t first = block * kSumBlock;
+    add_block(parts, from ? from + first : nullptr,
+              {first, std::min(kSumBlock, parts.stride(0) - first)}, to + first);
+  });
 }
 
 }  // namespace
@@ -231,24 +247,17 @@ void linear_slices(const Device& device, const at::Tensor& x, const Weight& w, a
 
 void add_slices(const Device& device, const at::Tensor& parts, const at::Tensor& residual,
                 at::Tensor& out) {
-  check_rows(residual, parts.size(1), parts.size(2), "residual");
+  if (residual.defined()) {
+    check_rows(residual, parts.size(1), parts.size(2), "residual");
+    TLT_CHECK(residual.scalar_type() == out.scalar_type());
+  }
   check_rows(out, parts.size(1), parts.size(2), "sum of slices");
-  TLT_CHECK(parts.is_contiguous() && parts.scalar_type() == at::kFloat &&
-            residual.scalar_type() == out.scalar_type());
-  if (const DeviceRows* own = device_rows(device))
-    return own->sum_slices(parts, {.residual = &residual}, out);
-  if (!device.is_cpu()) return aten::add_slices(parts, {.residual = &residual}, out);
-  const int64_t blocks = divide_up(parts.stride(0), kSumBlock);
-  device.pool().run(blocks, [&](int64_t block) {
-    const int64_t first = block * kSumBlock;
-    const int64_t count = std::min(kSumBlock, parts.stride(0) - first);
-    if (out.scalar_type() == at::kFloat)
-      add_block(parts, residual.data_ptr<float>() + first, {first, count},
-                out.data_ptr<float>() + first);
-    else
-      add_block(parts, residual.data_ptr<at::BFloat16>() + first, {first, count},
-                out.data_ptr<at::BFloat16>() + first);
-  });
+  TLT_CHECK(parts.is_contiguous() && parts.scalar_type() == at::kFloat);
+  const LinearExtras extras{.residual = residual.defined() ? &residual : nullptr};
+  if (const DeviceRows* own = device_rows(device)) return own->sum_slices(parts, extras, out);
+  if (!device.is_cpu()) return aten::add_slices(parts, extras, out);
+  out.scalar_type() == at::kFloat ? add_blocks<float>(device, parts, residual, out)
+                                  : add_blocks<at::BFloat16>(device, parts, residual, out);
 }
 
 void linear_backward_input(const Device& device, const at::Tensor& dy, const Weight& w,

@@ -32,7 +32,8 @@ void gated_linear(const Device& device, const at::Tensor& x, const Weight& w, at
 void linear_slices(const Device& device, const at::Tensor& x, const Weight& w, at::Tensor& parts);
 
 // out = parts[0] + parts[1] + … + residual, in this order in float32, rounded once.
-// parts [S, T, N] float32; residual and out [T, N] of one type, may be the same tensor.
+// parts [S, T, N] float32; residual and out [T, N] of one type, may be the same tensor; an undefined
+// residual is left out.
 void add_slices(const Device& device, const at::Tensor& parts, const at::Tensor& residual,
                 at::Tensor& out);
 

@@ -86,12 +86,13 @@ TEST_P(LinearTest, SlicesAreAddedInOrderAndRoundedOnce) {
   const at::Tensor backwards = host.flip(0).contiguous().to(d.torch());
   add_slices(d, backwards, residual, reversed);
   if (type() == at::kFloat) {  // rounding to bfloat16 may hide the order
-    EXPECT_FALSE(at::equal(sum.cpu(), reversed.cpu()))
-        << "this test shows nothing about the order";
+    EXPECT_FALSE(at::equal(sum.cpu(), reversed.cpu())) << "this test shows nothing about the order";
   }
   at::Tensor in_place = residual.clone();
   add_slices(d, parts, in_place, in_place);
   EXPECT_TRUE(tensors_equal(in_place, sum));
+  add_slices(d, parts, /*residual=*/{}, sum);
+  EXPECT_TRUE(tensors_equal(sum.cpu(), want.to(type())));
 }
 
 TEST_P(LinearTest, RowDoesNotDependOnOtherRows) {

@@ -39,14 +39,19 @@ EarlyGradients::EarlyGradients(const run::RunOptions& options, train::Trainer& t
 
 std::string EarlyGradients::obstacle(const run::RunOptions& options) {
   const std::string& estimator = options.algorithm.adv_estimator;
-  if (options.distillation.is_remote()) return "distillation.teacher (a server)";
+  const auto needs_all = [](const std::string& option) {
+    return option + " needs all of them first";
+  };
+  if (options.distillation.is_remote()) return needs_all("distillation.teacher (a server)");
   if (!options.actor.early_gradients) return "actor.early_gradients=false";
-  if (options.algorithm.filter_groups.enable) return "algorithm.filter_groups.enable";
+  if (options.trains_in_groups())
+    return "rollout.tensor_model_parallel_size trains the model by all workers of a group";
+  if (options.algorithm.filter_groups.enable) return needs_all("algorithm.filter_groups.enable");
   if (estimator == "gpg" || options.algorithm.has_critic() ||
       estimator.starts_with("reinforce_plus_plus"))
-    return "algorithm.adv_estimator=" + estimator;
+    return needs_all("algorithm.adv_estimator=" + estimator);
   if (options.actor.loss.policy_loss.uses_covariance())
-    return "actor.policy_loss.loss_mode=" + options.actor.loss.policy_loss.loss_mode;
+    return needs_all("actor.policy_loss.loss_mode=" + options.actor.loss.policy_loss.loss_mode);
   return "";
 }
 

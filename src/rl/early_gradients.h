@@ -44,7 +44,7 @@ class EarlyGradients {
   EarlyGradients(const run::RunOptions& options, train::Trainer& trainer,
                  const model::PolicyModel* reference);
 
-  // Why gradients cannot be computed early with these options: the option; empty: they can.
+  // Why gradients cannot be computed early with these options, for a log; empty: they can.
   static std::string obstacle(const run::RunOptions& options);
 
   void begin_step();

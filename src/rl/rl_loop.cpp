@@ -57,6 +57,14 @@ std::unique_ptr<RemoteTeacher> make_remote_teacher(const run::RunOptions& option
   return teacher;
 }
 
+// Says which ways to train the options rule out. to_early: EarlyGradients::obstacle().
+void log_obstacles(const run::RunOptions& options, const std::string& to_early) {
+  if (options.actor.early_gradients && !to_early.empty())
+    log_info("no gradients during the rollouts: {}", to_early);
+  if (const std::string to_groups = options.obstacle_to_group_training(); !to_groups.empty())
+    log_info("each worker of a group trains the whole model, because of {}", to_groups);
+}
+
 }  // namespace
 
 RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
@@ -76,7 +84,9 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
                {.total_steps = total_steps_,
                 .temperature = options_.rollout.sampling.rule().logprob_temperature(),
                 .adapter = context_.adapter.get(),
-                .teacher = teacher_.get()}),
+                .teacher = teacher_.get(),
+                .group = options_.trains_in_groups() ? std::optional(rollouts_.group_training())
+                                                     : std::nullopt}),
       critic_(options_.algorithm.has_critic()
                   ? std::make_unique<Critic>(options_, context_, total_steps_,
                                              [this] { return rollouts_.is_interrupted(); })
@@ -89,10 +99,8 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
         "data.chat_template=model for a chat model, or none if this is meant",
         options_.model.path);
   const std::string obstacle = EarlyGradients::obstacle(options_);
-  if (obstacle.empty())
-    early_gradients_.emplace(options_, trainer_, reference_.get());
-  else if (options_.actor.early_gradients && context_.is_first())
-    log_info("no gradients during the rollouts: {} needs all of them first", obstacle);
+  if (obstacle.empty()) early_gradients_.emplace(options_, trainer_, reference_.get());
+  if (context_.is_first()) log_obstacles(options_, obstacle);
   resume();
   run_.start(total_steps_);
   const std::string& folder = run_.folder().path();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rl/rollout_ranks.h"
 
+#include "base/check.h"
+
 namespace tlt::rl {
 namespace {
 
@@ -17,6 +19,11 @@ RolloutRanks::RolloutRanks(const run::RunOptions& options, const run::RunContext
       leaders_(split(*context.comm, size_, context.comm->rank() % size_)),
       group_(members_ ? std::make_unique<rollout::TensorParallelGroup>(*context.model, *members_)
                       : nullptr) {}
+
+train::GroupTraining RolloutRanks::training() const {
+  TLT_CHECK(group_, "workers without a tensor parallel group");
+  return {.shard = &group_->shard(), .members = members_.get(), .replicas = leaders_.get()};
+}
 
 int64_t RolloutRanks::engines() const { return context_.comm->size() / size_; }
 

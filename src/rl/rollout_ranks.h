@@ -1,7 +1,8 @@
 // RolloutRanks: which workers roll out together. With rollout.tensor_model_parallel_size=S, workers
 // S g … S g + S - 1 are tensor parallel group g: the first one leads, with an engine, and the others
 // follow (rollout/tensor_parallel_group.h). Groups of consecutive workers are on one host where the
-// launcher numbers workers host by host. In training each worker is one by itself again.
+// launcher numbers workers host by host. In training all members of a group do the same, unless an
+// option rules that out (RunOptions::trains_in_groups); then each worker is one by itself again.
 //
 // Owns       the communicators of the group and of the leaders, the group.
 // Borrows    the run context.
@@ -18,6 +19,7 @@
 #include "rollout/tensor_parallel_group.h"
 #include "run/run_context.h"
 #include "run/run_options.h"
+#include "train/trainer.h"
 
 namespace tlt::rl {
 
@@ -34,6 +36,8 @@ class RolloutRanks {
   int64_t engines() const;
   // The policy of an engine. REQUIRES: not follows(), or only its kv_shape() is used.
   rollout::TargetModel target() const { return {*context_.model, group_.get()}; }
+  // What the group trains with. REQUIRES: the run has groups; outlived by this.
+  train::GroupTraining training() const;
   // Of the workers that decode. REQUIRES: not follows().
   cluster::Comm& leaders() const { return leaders_ ? *leaders_ : *context_.comm; }
 
@@ -46,9 +50,10 @@ class RolloutRanks {
 
  private:
   const run::RunContext& context_;
-  const int64_t size_;                                         // of a group
-  const std::unique_ptr<cluster::Comm> members_;               // of this group; null: of one
-  const std::unique_ptr<cluster::Comm> leaders_;               // null: all workers lead
+  const int64_t size_;                            // of a group
+  const std::unique_ptr<cluster::Comm> members_;  // of this group; null: of one
+  // Of the workers with this rank in their groups: on a leader, of the leaders; null: all lead.
+  const std::unique_ptr<cluster::Comm> leaders_;
   const std::unique_ptr<rollout::TensorParallelGroup> group_;  // null: of one
 };
 

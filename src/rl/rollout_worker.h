@@ -85,6 +85,9 @@ class RolloutWorker {
   void resume(const train::CheckpointPlace& checkpoint);
   void write_drafter(const std::string& folder) const;
 
+  // What the tensor parallel groups of the run train with. REQUIRES: it has some.
+  train::GroupTraining group_training() const { return ranks_.training(); }
+
   bool speculates() const { return speculation_ != nullptr; }
   bool trains_drafter() const { return idle_trainer_ != nullptr; }
   // RolloutRanks::together(): `body` uses the engine outside of run().

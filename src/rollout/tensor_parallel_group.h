@@ -48,6 +48,8 @@ class TensorParallelGroup final : private model::TensorParallelRanks {
   bool leads() const { return comm_.rank() == 0; }
   int64_t size() const override { return comm_.size(); }
   kv::KvShape kv_shape() const { return shard_.kv_shape(); }
+  // This rank's part, which may be trained between the passes.
+  const model::PolicyShard& shard() const { return shard_; }
 
   // The model's weights have changed: every rank calls it, between follow() and the next pass.
   void new_weights() { shard_.new_weights(); }

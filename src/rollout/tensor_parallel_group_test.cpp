@@ -6,27 +6,18 @@
 #include <cstring>
 #include <functional>
 
+#include "tests/support/divisible_model.h"
+#include "tests/support/forwarding_comm.h"
 #include "tests/support/oracle_drafter.h"
 #include "tests/support/rollouts.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_comm.h"
-#include "tests/support/tiny_model.h"
 
 namespace tlt::rollout {
 namespace {
 
+using tests::divisible_config;
 using tests::Rollouts;
-
-// Divisible by 4; 4 ranks have 25 rows of the vocabulary each, two of which are padding on the last
-// one.
-model::ModelConfig divisible_config(model::Family family) {
-  model::ModelConfig config = tests::tiny_config(family);
-  config.heads = 8;
-  config.kv_heads = 4;
-  config.intermediate = 128;
-  config.vocabulary = 98;
-  return config;
-}
 
 struct Case {
   model::Family family;
@@ -47,33 +38,16 @@ std::string difference_of_tokens(Rollouts a, const Rollouts& b) {
 }
 
 // Adds the parts of the residual stream in another order than that of the ranks.
-class MisplacingComm final : public cluster::Comm {
+class MisplacingComm final : public tests::ForwardingComm {
  public:
-  MisplacingComm(cluster::Comm& inner, int64_t hidden) : inner_(inner), hidden_(hidden) {}
+  MisplacingComm(cluster::Comm& inner, int64_t hidden) : ForwardingComm(inner), hidden_(hidden) {}
 
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  void barrier(const std::string& name) override { inner_.barrier(name); }
-  void all_reduce_sum(at::Tensor& tensor) override { inner_.all_reduce_sum(tensor); }
-  void all_reduce_max(at::Tensor& tensor) override { inner_.all_reduce_max(tensor); }
-  at::Tensor reduce_scatter_sum(const at::Tensor& parts,
-                                const std::vector<int64_t>& sizes) override {
-    return inner_.reduce_scatter_sum(parts, sizes);
-  }
-  void broadcast(at::Tensor& tensor, int root) override { inner_.broadcast(tensor, root); }
   void all_gather(at::Tensor& parts) override {
-    inner_.all_gather(parts);
+    ForwardingComm::all_gather(parts);
     if (parts.size(2) == hidden_) parts.copy_(parts.roll(1, 0));
-  }
-  std::vector<std::string> all_gather_bytes(const std::string& bytes) override {
-    return inner_.all_gather_bytes(bytes);
-  }
-  std::vector<double> all_reduce_sum(std::vector<double> values) override {
-    return inner_.all_reduce_sum(std::move(values));
   }
 
  private:
-  cluster::Comm& inner_;
   const int64_t hidden_;
 };
 
@@ -246,16 +220,9 @@ TEST_P(TensorParallelGroupTest, NewWeightsAreThoseOfTheModel) {
 
 // Every rank computes the same bits of the residual stream, whatever it is asked for.
 TEST_P(TensorParallelGroupTest, AllRanksHaveTheSameHiddenStates) {
-  struct Ranks final : model::TensorParallelRanks {
-    explicit Ranks(cluster::Comm& comm) : comm(comm) {}
-    int64_t rank() const override { return comm.rank(); }
-    int64_t size() const override { return comm.size(); }
-    void all_gather(at::Tensor& parts) override { comm.all_gather(parts); }
-    cluster::Comm& comm;
-  };
   train::run_workers(GetParam().size, [&](cluster::Comm& comm) {
     const auto model = make_model();
-    Ranks ranks(comm);
+    tests::CommRanks ranks(comm);
     model::PolicyShard shard(*model, ranks);
     kv::KvCache cache(model->device(), shard.kv_shape(), 2);
     model::Activations activations(*model, 8);

@@ -91,6 +91,16 @@ void RunOptions::check_estimator() const {
                   ", which has no critic; leave it out, or set algorithm.adv_estimator=gae");
 }
 
+std::string RunOptions::obstacle_to_group_training() const {
+  if (rollout.tensor_model_parallel_size == 1) return "";
+  if (model.has_adapter()) return "an adapter (model.lora_rank or model.lora_adapter_path)";
+  if (actor.use_distributed_optimizer) return "actor.use_distributed_optimizer";
+  if (actor.optim.is_muon()) return "actor.optim.optimizer=Muon";
+  if (algorithm.has_critic()) return "algorithm.adv_estimator=gae";
+  if (distillation.is_exact()) return "distillation.loss_mode=" + distillation.loss_mode;
+  return "";
+}
+
 void RunOptions::check() const {
   model.check();
   data.check();

@@ -107,8 +107,8 @@ struct RolloutOptions {
       "The model's end-of-sequence tokens do not end a response.");
     engine.visit(v);
     v(tensor_model_parallel_size, "tensor_model_parallel_size", Affects::kResults,
-      "Workers that decode together, each with its part of the heads, the KV cache and the "
-      "feed-forward: 1, 2, 4 or 8.");
+      "Workers that decode and train together, each with its part of the heads, the KV cache, the "
+      "feed-forward and the optimizer's state: 1, 2, 4 or 8.");
     v.group("val_kwargs", validation);
   }
   void check() const {
@@ -296,6 +296,13 @@ struct RunOptions {
   int64_t responses_per_prompt() const {
     return rollout.n + (algorithm.has_greedy_baseline() ? 1 : 0);
   }
+
+  // Whether the workers of each tensor parallel group train together, each its part of the model.
+  bool trains_in_groups() const {
+    return rollout.tensor_model_parallel_size > 1 && obstacle_to_group_training().empty();
+  }
+  // With groups: the option for which each worker trains the whole model; empty: there is none.
+  std::string obstacle_to_group_training() const;
 
   // The critic's options for its trainer.
   train::TrainerOptions critic_options() const;

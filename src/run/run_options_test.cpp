@@ -33,6 +33,28 @@ TEST(RunOptionsTest, RecipesAreValid) {
   }
 }
 
+// docs/launching.md, "Training in groups".
+TEST(RunOptionsTest, GroupsTrainTogetherUnlessAnOptionRulesItOut) {
+  const auto obstacle = [](const std::string& size, const std::vector<std::string>& overrides) {
+    RunOptions options;
+    const auto refs = collect_options(options);
+    apply_override(refs, "rollout.tensor_model_parallel_size=" + size);
+    for (const std::string& override : overrides) apply_override(refs, override);
+    const std::string found = options.obstacle_to_group_training();
+    EXPECT_EQ(options.trains_in_groups(), size != "1" && found.empty());
+    return found;
+  };
+  EXPECT_EQ(obstacle("2", {}), "");
+  EXPECT_EQ(obstacle("2", {"actor.use_kl_loss=true", "distillation.teacher=folder"}), "");
+  for (const std::string option : {"model.lora_rank=4", "actor.use_distributed_optimizer=true",
+                                   "actor.optim.optimizer=Muon", "algorithm.adv_estimator=gae"}) {
+    EXPECT_NE(obstacle("2", {option}).find(option.substr(0, option.find('='))), std::string::npos);
+    EXPECT_EQ(obstacle("1", {option}), "");
+  }
+  EXPECT_EQ(obstacle("2", {"distillation.teacher=folder", "distillation.loss_mode=reverse_kl"}),
+            "distillation.loss_mode=reverse_kl");
+}
+
 TEST(RunOptionsTest, UnknownLoggerNamesTheNearest) {
   const auto complaint_of = [](const std::string& logger) -> std::string {
     RunControlOptions options;

@@ -103,6 +103,14 @@ Optimizer::Optimizer(const std::vector<model::Parameter>& parameters, const Devi
   }
 }
 
+Optimizer::Optimizer(const model::PolicyShard& shard, const OptimOptions& options,
+                     bool takes_snapshots)
+    : Optimizer(shard.part().parameters(), shard.model().device(), options) {
+  TLT_CHECK(!options.is_muon(), "Muon needs whole matrices");
+  shard_ = &shard;
+  takes_snapshots_ = takes_snapshots;
+}
+
 std::span<const Optimizer::Kind> Optimizer::kinds(size_t parameter) const {
   static const Kind adamw[] = {{"master.", &State::master},
                                {"first_moment.", &State::average},
@@ -128,6 +136,7 @@ int64_t Optimizer::first_element(size_t parameter) const {
 // The squares are summed by chunks, those of all parameters in their order. If the workers share the
 // state each chunk is of one of them: a sum with the zeros of the others changes no bit.
 double Optimizer::norm_of(const GradientView& gradients) const {
+  if (shard_) return norm_of_group(gradients);
   std::vector<int64_t> begins = {0};  // by parameter: its first chunk
   for (const model::Parameter& parameter : parameters_)
     begins.push_back(begins.back() + chunks(c10::multiply_integers(parameter.shape())));
@@ -146,6 +155,19 @@ double Optimizer::norm_of(const GradientView& gradients) const {
   });
   if (sharers_) squares = sharers_->all_reduce_sum(std::move(squares));
   return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+}
+
+// The same of the whole model: the ranks gather one gradient after the other.
+double Optimizer::norm_of_group(const GradientView& gradients) const {
+  double total = 0;
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    const std::vector<int64_t> shape = parameters_[p].shape();
+    const Part whole = {{.tensor = p, .last = c10::multiply_integers(shape)}};
+    gradients.read({whole}, [&](const Part&, const at::Tensor& values) {
+      add_squares(device_, shard_->gather(p, values.view(shape)), total);
+    });
+  }
+  return std::sqrt(total);
 }
 
 double Optimizer::step(const GradientView& gradients, double learning_rate) {
@@ -194,6 +216,7 @@ void Optimizer::end_step() {
   ++steps_;
   skipped_in_row_ = 0;
   if (sharers_) exchange_weights();
+  if (shard_) shard_->publish();
 }
 
 // Every worker sends the weights that its model holds, so all have the same weights afterwards.
@@ -319,16 +342,26 @@ std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() const {
 
 std::vector<model::TensorSource> Optimizer::snapshot() const {
   std::vector<model::TensorSource> copies;
+  if (!takes_snapshots_) return copies;
   for (size_t p = 0; p < states_.size(); ++p)
     for (const Kind& kind : kinds(p)) {
-      const at::Tensor copy = sharers_ ? gather(p, kind) : (states_[p].*kind.tensor).clone();
+      const at::Tensor copy = snapshot(p, kind);
       if (copy.defined())
         copies.push_back(model::TensorSource::of(kind.prefix + parameters_[p].name(), copy));
     }
   return copies;
 }
 
-// A tensor of state() on the first sharer, undefined on the others.
+// A copy of a tensor of state(), undefined on workers that are not the first with a part of it.
+at::Tensor Optimizer::snapshot(size_t parameter, const Kind& kind) const {
+  const at::Tensor& mine = states_[parameter].*kind.tensor;
+  if (sharers_) return gather(parameter, kind);
+  if (!shard_) return mine.clone();
+  const at::Tensor whole = shard_->gather(parameter, mine);
+  return shard_->rank() == 0 ? whole : at::Tensor();
+}
+
+// snapshot() of workers that share the state.
 at::Tensor Optimizer::gather(size_t parameter, const Kind& kind) const {
   const at::Tensor& mine = states_[parameter].*kind.tensor;
   const RowRange range = states_[parameter].range;
@@ -353,17 +386,17 @@ void Optimizer::load(const std::vector<std::pair<std::string, at::Tensor>>& stat
   load(sources, steps);
 }
 
-void Optimizer::load(const std::vector<model::TensorSource>& state, int64_t steps) {
+// InputError unless they are all tensors of this optimizer's state(); `tensors`: how many there are.
+void Optimizer::check_state(const std::map<std::string, const model::TensorSource*>& given,
+                            size_t tensors) const {
   const char* const of_another = "; it belongs to another model or actor.optim.optimizer";
-  size_t tensors = 0;
-  for (size_t p = 0; p < states_.size(); ++p) tensors += kinds(p).size();
-  TLT_CHECK_INPUT(state.size() == tensors, "the optimizer state has ", state.size(),
-                  " tensors, the model needs ", tensors, of_another);
-  std::map<std::string, const model::TensorSource*> given;
-  for (const model::TensorSource& source : state) given.emplace(source.name, &source);
-  for (size_t p = 0; p < states_.size(); ++p)  // checks all before anything changes
+  size_t needed = 0;
+  for (size_t p = 0; p < states_.size(); ++p) needed += kinds(p).size();
+  TLT_CHECK_INPUT(tensors == needed, "the optimizer state has ", tensors,
+                  " tensors, the model needs ", needed, of_another);
+  for (size_t p = 0; p < states_.size(); ++p)
     for (const Kind& kind : kinds(p)) {
-      const model::Parameter& parameter = parameters_[p];
+      const model::Parameter& parameter = whole_parameters()[p];
       const std::string name = kind.prefix + parameter.name();
       const auto found = given.find(name);
       TLT_CHECK_INPUT(found != given.end(), "the optimizer state has no ", name, of_another);
@@ -372,12 +405,22 @@ void Optimizer::load(const std::vector<model::TensorSource>& state, int64_t step
                       name, " has shape ", at::IntArrayRef(got), ", the model needs ",
                       at::IntArrayRef(want), of_another);
     }
+}
+
+void Optimizer::load(const std::vector<model::TensorSource>& state, int64_t steps) {
+  std::map<std::string, const model::TensorSource*> given;
+  for (const model::TensorSource& source : state) given.emplace(source.name, &source);
+  check_state(given, state.size());  // before anything changes
   for (size_t p = 0; p < states_.size(); ++p)
     for (const Kind& kind : kinds(p)) {
       const at::Tensor whole = given.at(kind.prefix + parameters_[p].name())->values();
       State& own = states_[p];
-      (own.*kind.tensor).copy_(whole.narrow(0, own.range.first, own.range.rows));
-      if (kind.tensor == &State::master) parameters_[p].write(device_, whole.to(device_.torch()));
+      const at::Tensor part =
+          shard_ ? shard_->part_of(p, whole) : whole.narrow(0, own.range.first, own.range.rows);
+      (own.*kind.tensor).copy_(part);
+      if (kind.tensor != &State::master) continue;
+      whole_parameters()[p].write(device_, whole.to(device_.torch()));
+      if (shard_) parameters_[p].write(device_, part.to(device_.torch()));
     }
   steps_ = steps;
   place_.reset();

@@ -5,9 +5,9 @@
 //
 // Owns       master weights and both moments, float32 on the CPU (12 bytes per parameter; 8 for
 //            those of Muon, which has one momentum); if the workers share the state, one part of it
-//            (shards.h).
+//            (shards.h), and in a tensor parallel group that of the rank's part of the model.
 // Borrows    the parameters, whose weights step() writes: a policy's or a draft model's; the
-//            workers' collectives, to share the state.
+//            workers' collectives, to share the state; the rank's part of the model.
 // Not here   the learning rate (schedule.h); the gradient (gradient_sum.h).
 // Threading  engine thread only; uses the device's pool. The result is the same, bit for bit, for
 //            any number of threads and of workers that share the state.
@@ -20,6 +20,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,7 @@
 
 #include "cluster/comm.h"
 #include "model/policy_model.h"
+#include "model/policy_shard.h"
 #include "model/safetensors.h"
 #include "runtime/pinned_copies.h"
 #include "train/chunks.h"
@@ -53,6 +55,11 @@ class Optimizer {
             const OptimOptions& options, cluster::Comm* sharers = nullptr);
   Optimizer(const model::PolicyModel& model, const OptimOptions& options)
       : Optimizer(model.parameters(), model.device(), options) {}
+  // The state of a rank's part: each rank gets the gradients of its part and updates it, with the bits
+  // of one worker that has the whole state; step(), snapshot() and load() are collective for the
+  // group. takes_snapshots: false on ranks of a group whose snapshot() is not needed, and gives nothing.
+  // REQUIRES: AdamW; `shard` outlives the optimizer.
+  Optimizer(const model::PolicyShard& shard, const OptimOptions& options, bool takes_snapshots);
 
   // One optimizer step with the gradient clipped to clip_grad; writes the weights. Returns the
   // gradient's norm before clipping. Collective for workers that share the state. Reads the
@@ -75,19 +82,21 @@ class Optimizer {
   void begin_step(double norm, double learning_rate);
   // Updates about `elements` parameters (whole rows); false: none was left.
   [[nodiscard]] bool try_update(const GradientView& gradients, int64_t elements);
-  // Collective for workers that share the state: each gets the weights that the others updated.
+  // Collective for workers that share the state, or whose parts make a model: each gets the weights
+  // that the others updated.
   void end_step();
   bool is_in_step() const { return place_.has_value(); }
 
-  bool is_shared() const { return sharers_ != nullptr; }
-  const Shards* shards() const { return sharers_ ? &shards_ : nullptr; }  // null: not shared
+  // Whether other workers have a part of the state.
+  bool is_shared() const { return sharers_ != nullptr || shard_ != nullptr; }
+  const Shards* shards() const { return sharers_ ? &shards_ : nullptr; }  // null: no sharers
   int64_t bytes() const;  // bytes of the state kept on this worker
 
   // (name, tensor) of all master weights and moments: the optimizer's own memory, not a copy.
   // REQUIRES: the state is not shared.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
-  // A copy of state(), the same for any number of sharers. Collective for them; the first one gets
-  // the copy, the others nothing.
+  // A copy of state(), the same for any number of sharers. Collective for workers with a part of it;
+  // the first one gets the copy, the others nothing.
   std::vector<model::TensorSource> snapshot() const;
   // Loads a state() after `steps` steps and writes the weights; if the state is shared each worker
   // keeps its part. Throws InputError, before anything has changed, for a state of another model.
@@ -119,6 +128,7 @@ class Optimizer {
   static void update_range(const Coefficients& c, std::span<const float> gradients, float* master,
                            float* average, float* square);
   double norm_of(const GradientView& gradients) const;
+  double norm_of_group(const GradientView& gradients) const;
   void update(const Part& part, const at::Tensor& gradients);
   void update_rows(const TensorSpan& span, const at::Tensor& gradient);
   void add_to_momentum(const TensorSpan& span, const at::Tensor& gradient);
@@ -127,11 +137,19 @@ class Optimizer {
   int64_t first_element(size_t parameter) const;
   void exchange_weights() const;
   at::Tensor gather(size_t parameter, const Kind& kind) const;
+  at::Tensor snapshot(size_t parameter, const Kind& kind) const;
+  const std::vector<model::Parameter>& whole_parameters() const {
+    return shard_ ? shard_->model().parameters() : parameters_;
+  }
+  void check_state(const std::map<std::string, const model::TensorSource*>& given,
+                   size_t tensors) const;
 
   const std::vector<model::Parameter>& parameters_;
   const Device device_;
   OptimOptions options_;
-  cluster::Comm* const sharers_;  // null: not shared
+  cluster::Comm* const sharers_;               // null: not shared
+  const model::PolicyShard* shard_ = nullptr;  // null: the parameters are not those of a part
+  bool takes_snapshots_ = true;
   const Shards shards_;
   std::vector<State> states_;  // in the order of the parameters
   int64_t steps_ = 0;

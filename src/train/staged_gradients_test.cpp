@@ -50,8 +50,8 @@ std::vector<at::Tensor> values_of(const GradientSum& sum,
 }
 
 // A pack of two sequences, and the gradients of its rows' logits and hidden states.
-struct Pack {
-  Pack(const model::PolicyModel& policy, uint32_t index)
+struct StagedPack {
+  StagedPack(const model::PolicyModel& policy, uint32_t index)
       : model(policy), tape(policy, /*recompute=*/false) {
     for (const int length : {9, 20})
       tape.add_sequence(
@@ -89,7 +89,7 @@ std::vector<at::Tensor> sum_of_whole(const Trained& trained) {
   model::Gradients gradients = model::make_gradients(trained.model.device(), trained.parameters);
   model::Gradients routed = trained.route(gradients);
   for (const uint32_t index : {0U, 1U, 2U}) {
-    Pack pack(trained.model, index);
+    StagedPack pack(trained.model, index);
     const at::Tensor d_hidden = pack.begin(routed, trained.has_lm_head);
     trained.model.backward(pack.tape, d_hidden, routed);
     sum.add(gradients);
@@ -103,7 +103,7 @@ std::vector<at::Tensor> sum_of_staged(const Trained& trained) {
                          trained.model.backward_stages());
   model::Gradients routed = trained.route(staged.gradients());
   for (const uint32_t index : {0U, 1U, 2U}) {
-    Pack pack(trained.model, index);
+    StagedPack pack(trained.model, index);
     const at::Tensor d_hidden = pack.begin(routed, trained.has_lm_head);
     staged.end_stage(sum);
     for (bool more = true; more; staged.end_stage(sum))
@@ -158,7 +158,7 @@ TEST(StagedGradientsTest, DiscardedPassLeavesNothing) {
   GradientSum sum(*model);
   StagedGradients staged(model->device(), model->parameters(), model->backward_stages());
   for (int stages = -1; stages <= 3; ++stages) {
-    Pack pack(*model, 0);
+    StagedPack pack(*model, 0);
     const at::Tensor d_hidden = pack.begin(staged.gradients(), true);
     if (stages >= 0) staged.end_stage(sum);
     for (int i = 0; i < stages; ++i) {

@@ -89,6 +89,11 @@ std::vector<bool> known_packs(const PackPlan& plan, const std::vector<double>& i
   return packs;
 }
 
+// What a worker computes.
+const model::PolicyModel& computed(const model::PolicyModel& model, const TrainingRun& run) {
+  return run.group ? run.group->shard->part() : model;
+}
+
 const std::vector<model::Parameter>& learning(const model::PolicyModel& model,
                                               const TrainingRun& run) {
   return run.critic ? run.critic->parameters() : trained_parameters(model, run.adapter);
@@ -99,6 +104,15 @@ model::Gradients route(const model::Gradients& gradients, const TrainingRun& run
   return run.critic    ? run.critic->route(gradients)
          : run.adapter ? run.adapter->route(gradients)
                        : gradients;
+}
+
+Optimizer make_optimizer(const model::PolicyModel& model, const TrainerOptions& options,
+                         cluster::Comm& comm, const TrainingRun& run) {
+  if (run.group)
+    return Optimizer(*run.group->shard, options.optim,
+                     /*takes_snapshots=*/run.group->replicas->rank() == 0);
+  return Optimizer(learning(model, run), model.device(), options.optim,
+                   options.use_distributed_optimizer ? &comm : nullptr);
 }
 
 }  // namespace
@@ -143,21 +157,22 @@ struct Trainer::Early {
 
 Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
                  cluster::Comm& comm, const TrainingRun& run)
-    : model_(model),
+    : model_(computed(model, run)),
       options_(options),
-      comm_(comm),
+      comm_(run.group ? *run.group->replicas : comm),
       run_(run),
-      optimizer_(learning(model, run), model.device(), options.optim,
-                 options.use_distributed_optimizer ? &comm : nullptr),
-      sum_(learning(model, run), model.device()),
-      staged_(model.device(), learning(model, run), model.backward_stages()),
+      optimizer_(make_optimizer(model_, options, comm, run)),
+      sum_(learning(model_, run), model.device()),
+      staged_(model.device(), learning(model_, run), model.backward_stages()),
       backward_(route(staged_.gradients(), run)),
-      tape_(model, options.recompute),
-      lm_head_(model, run.temperature),
+      tape_(model_, options.recompute),
+      lm_head_(model_, run.temperature),
       value_head_(run.critic ? std::optional<ValueHead>(*run.critic) : std::nullopt),
       head_(value_head_ ? static_cast<OutputHead&>(*value_head_) : lm_head_) {
   options.check();
   TLT_CHECK(!run.critic || (&run.critic->network() == &model && !run.adapter && !run.teacher));
+  TLT_CHECK(!run.group || (&run.group->shard->model() == &model && !run.critic && !run.adapter &&
+                           !run.teacher && !options.use_distributed_optimizer));
   if (run.teacher && options.loss.distillation.is_exact()) {
     teacher_tape_.emplace(*run.teacher, /*recompute=*/true);
     lm_head_.set_teacher(*run.teacher, {.is_forward = options.loss.distillation.is_forward(),
@@ -249,12 +264,27 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
   if (is_first && kind == LossKind::kPolicy) compare_with_others(plan, samples);
   const std::unique_ptr<Progress> done = std::exchange(progress_, nullptr);
   done->loss->complete(samples);
-  std::string fault = sum_.reduce(comm_, optimizer_.shards());
+  std::string fault = agreed_fault(sum_.reduce(comm_, optimizer_.shards()));
   gradient_scale_ = done->loss->gradient_scale();
   TrainStats stats = statistics(*done, plan);
   stats.skipped_steps = fault.empty() ? 0 : 1;
   stats.fault = std::move(fault);
   return stats;
+}
+
+// The ranks of a group have the gradients of different parts; one that is invalid is so for all.
+std::string Trainer::agreed_fault(const std::string& own) const {
+  if (!run_.group) return own;
+  for (const std::string& fault : run_.group->members->all_gather_bytes(own))
+    if (!fault.empty()) return fault;
+  return "";
+}
+
+// The ranks of a group compute a pack together, and so all of them stop, or none.
+bool Trainer::should_stop() const {
+  const bool own = should_stop_();
+  if (!run_.group) return own;
+  return run_.group->members->all_reduce_sum(std::vector<double>{own ? 1.0 : 0.0})[0] > 0;
 }
 
 // Returns the norm of the gradient.
@@ -285,6 +315,7 @@ void Trainer::show_batch(std::span<const TrainSample> samples) {
 }
 
 bool Trainer::compute_early(std::span<const TrainSample> group) {
+  TLT_CHECK(!run_.group, "a rank of a group computes no pack alone");
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   TLT_CHECK(!progress_->loss->wants_batch(), "this loss needs the whole mini-batch");
   if (!progress_->pass) {
@@ -331,7 +362,7 @@ Trainer::Early Trainer::take_early(const PackPlan& plan, std::span<const TrainSa
 bool Trainer::try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop) {
   const auto try_finish_pack = [&] {
     while (progress_->pass) {
-      if (may_stop && should_stop_()) return false;
+      if (may_stop && should_stop()) return false;
       advance_pack();
     }
     return true;

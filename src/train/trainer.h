@@ -6,10 +6,14 @@
 // is lost, the others compute the optimizer step again, from the same weights: none of them changes
 // its weights before all have the sum.
 //
+// The workers of a tensor parallel group may compute a pack together (GroupTraining): each has the
+// gradients and the optimizer's state of its part of the model only. The weights have the same bits.
+//
 // Owns       the optimizer (master weights, moments), the sum of gradients, those of a layer, the
 //            activations of a pack.
 // Borrows    the model, whose weights it changes; an adapter, which then is all that is trained; a
-//            critic, whose network the model is; the workers' collectives.
+//            critic, whose network the model is; the workers' collectives; the worker's part of the
+//            model.
 // Not here   rollouts, rewards and advantages (rl/); the loss of a token (policy_loss.h).
 // Threading  engine thread only.
 //
@@ -30,6 +34,7 @@
 
 #include "cluster/comm.h"
 #include "model/policy_model.h"
+#include "model/policy_shard.h"
 #include "model/tape.h"
 #include "train/gradient_sum.h"
 #include "train/head_loss.h"
@@ -92,6 +97,13 @@ struct TrainStats {
 // kPreference: the samples are pairs, each chosen response before its rejected one.
 enum class LossKind { kPolicy, kSupervised, kPreference, kValue };
 
+// The workers of a tensor parallel group train together.
+struct GroupTraining {
+  const model::PolicyShard* shard = nullptr;  // this worker's part of the trainer's model
+  cluster::Comm* members = nullptr;           // of the group
+  cluster::Comm* replicas = nullptr;          // workers with the same part, one of each group
+};
+
 // What is the same for a whole run.
 struct TrainingRun {
   int64_t total_steps = 1;         // optimizer steps, for the schedule
@@ -101,6 +113,8 @@ struct TrainingRun {
   const model::PolicyModel* teacher = nullptr;
   // Trained with kValue instead of a policy: the trainer's model is its network. Null: a policy is.
   const ValueModel* critic = nullptr;
+  // REQUIRES, if set: AdamW, whose state is not shared; none of the three above; no compute_early().
+  std::optional<GroupTraining> group = {};
 };
 
 class Trainer {
@@ -150,6 +164,8 @@ class Trainer {
   TrainStats sum_gradients(std::span<const TrainSample> samples, LossKind kind, bool is_first);
   double update_weights(double rate);
   bool has_skipped_too_many() const { return optimizer_.skipped_in_row() > kMaxSkippedSteps; }
+  std::string agreed_fault(const std::string& own) const;
+  bool should_stop() const;
   void start(std::unique_ptr<TokenLoss> loss);
   void show_batch(std::span<const TrainSample> samples);
   bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop);
@@ -162,9 +178,9 @@ class Trainer {
   Early take_early(const PackPlan& plan, std::span<const TrainSample> samples);
   TrainStats statistics(const Progress& done, const PackPlan& plan);
 
-  const model::PolicyModel& model_;
+  const model::PolicyModel& model_;  // with a group: this worker's part
   const TrainerOptions options_;
-  cluster::Comm& comm_;
+  cluster::Comm& comm_;  // workers that share the packs
   const TrainingRun run_;
   Optimizer optimizer_;
   GradientSum sum_;

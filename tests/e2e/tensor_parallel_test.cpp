@@ -1,5 +1,5 @@
-// Workers that decode together, as processes: tokens and weights do not depend on the number of
-// groups, on speculation, on the batch, or on a loss and a resume.
+// Workers that decode and train together, as processes: tokens and weights do not depend on the
+// number of groups, on who trains what, on speculation, on the batch, or on a loss and a resume.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
@@ -35,6 +35,19 @@ TEST(TensorParallelTrainTest, GroupsSpeculationAndALossChangeNoBit) {
       << read_text(scratch / "log");
   EXPECT_EQ(tests::sum_of_metric(scratch / "one_group", "training/rollout_probs_diff_max"), 0);
   EXPECT_GT(tests::sum_of_metric(scratch / "one_group", "actor/grad_norm"), 0);
+
+  EXPECT_THAT(read_text(scratch / "log"), HasSubstr("trains the model by all workers of a group"));
+
+  // Each worker trains the whole model, and has half of the optimizer's state too.
+  const auto whole = train_in(scratch / "whole", 2, {"actor.use_distributed_optimizer=true"});
+  ASSERT_EQ(run_program(whole, scratch / "log"), 0) << read_text(scratch / "log");
+  EXPECT_THAT(read_text(scratch / "log"),
+              HasSubstr("each worker of a group trains the whole model, "
+                        "because of actor.use_distributed_optimizer"));
+  tests::expect_same_run(scratch / "whole", scratch / "one_group", kSteps);
+  EXPECT_NEAR(tests::sum_of_metric(scratch / "one_group", "train/optimizer_bytes"),
+              tests::sum_of_metric(scratch / "whole", "train/optimizer_bytes"),
+              0.1 * tests::sum_of_metric(scratch / "whole", "train/optimizer_bytes"));
 
   // Without early gradients the KV cache is released after the rollouts, not in them.
   const auto two_groups = train_in(scratch / "two_groups", 4,
