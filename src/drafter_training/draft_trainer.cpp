@@ -207,15 +207,15 @@ void DraftTrainer::end_update() {
 
 // Of the gradients, for their norm.
 bool DraftTrainer::add_squares(int64_t elements) {
-  const std::vector<train::Part> parts = train::next_parts(
-      begun_.place, gradients_.tensors.size(), elements, train::part_elements(network_.device()),
+  const std::vector<train::Bucket> buckets = train::next_buckets(
+      begun_.place, gradients_.tensors.size(), elements, train::bucket_elements(network_.device()),
       [&](size_t i) { return train::Extent{gradients_.tensors[i].numel()}; });
-  sum_.view().read(parts, [&](const train::Part& part, const at::Tensor& gradients) {
-    train::for_spans(part, gradients, [&](const train::TensorSpan&, const at::Tensor& gradient) {
+  sum_.view().read(buckets, [&](const train::Bucket& bucket, const at::Tensor& gradients) {
+    train::for_spans(bucket, gradients, [&](const train::TensorSpan&, const at::Tensor& gradient) {
       train::add_squares(network_.device(), gradient, begun_.squares);
     });
   });
-  return !parts.empty();
+  return !buckets.empty();
 }
 
 bool DraftTrainer::clear_sum(int64_t elements) {

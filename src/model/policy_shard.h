@@ -7,8 +7,8 @@
 //
 // Owns       copies of the rank's weights.
 // Borrows    the model, which is whole on every rank, and the ranks.
-// Threading  engine thread only. All ranks call forward(), logits(), the functions of part() and
-//            those that exchange tensors together.
+// Threading  engine thread only. All ranks call the functions of part(), and those that exchange
+//            tensors, together.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,23 +23,13 @@ class PolicyShard {
   PolicyShard(const PolicyModel& model, TensorParallelRanks& ranks);
 
   const PolicyModel& model() const { return model_; }
-  // What this rank computes, and trains.
+  // What this rank computes, and trains. forward() and logits() have the bits of the whole model on
+  // every rank; kv_shape() is that of the rank's KV cache.
   const PolicyModel& part() const { return part_; }
   int64_t rank() const { return ranks_.rank(); }
 
   // Copies the weights again after the model's have changed.
   void new_weights() { part_.copy_part(); }
-
-  // Of this rank's KV cache.
-  kv::KvShape kv_shape() const { return part_.kv_shape(); }
-
-  // As PolicyModel::forward(); the same bits on every rank. `cache` is of kv_shape().
-  const at::Tensor& forward(const ops::Batch& batch, kv::KvCache& cache,
-                            Activations& activations) const {
-    return part_.forward(batch, cache, activations);
-  }
-  // As PolicyModel::logits(), with the same bits, on every rank. hidden: the same on all of them.
-  void logits(const at::Tensor& hidden, at::Tensor& out) const { part_.logits(hidden, out); }
 
   // --- training ---
 

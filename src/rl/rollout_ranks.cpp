@@ -16,13 +16,13 @@ RolloutRanks::RolloutRanks(const run::RunOptions& options, const run::RunContext
     : context_(context),
       size_(options.rollout.tensor_model_parallel_size),
       members_(split(*context.comm, size_, context.comm->rank() / size_)),
-      leaders_(split(*context.comm, size_, context.comm->rank() % size_)),
+      replicas_(split(*context.comm, size_, context.comm->rank() % size_)),
       group_(members_ ? std::make_unique<rollout::TensorParallelGroup>(*context.model, *members_)
                       : nullptr) {}
 
 train::GroupTraining RolloutRanks::training() const {
   TLT_CHECK(group_, "workers without a tensor parallel group");
-  return {.shard = &group_->shard(), .members = members_.get(), .replicas = leaders_.get()};
+  return {.shard = &group_->shard(), .members = members_.get(), .replicas = replicas_.get()};
 }
 
 int64_t RolloutRanks::engines() const { return context_.comm->size() / size_; }

@@ -39,7 +39,7 @@ class RolloutRanks {
   // What the group trains with. REQUIRES: the run has groups; outlived by this.
   train::GroupTraining training() const;
   // Of the workers that decode. REQUIRES: not follows().
-  cluster::Comm& leaders() const { return leaders_ ? *leaders_ : *context_.comm; }
+  cluster::Comm& leaders() const { return replicas_ ? *replicas_ : *context_.comm; }
 
   // Runs `body`, which uses the engine, on the workers that decode, while the others follow.
   // Returns its result, on followers that of their leader.
@@ -52,8 +52,8 @@ class RolloutRanks {
   const run::RunContext& context_;
   const int64_t size_;                            // of a group
   const std::unique_ptr<cluster::Comm> members_;  // of this group; null: of one
-  // Of the workers with this rank in their groups: on a leader, of the leaders; null: all lead.
-  const std::unique_ptr<cluster::Comm> leaders_;
+  // Of the workers with this one's rank in their groups: on a leader, of the leaders; null: all lead.
+  const std::unique_ptr<cluster::Comm> replicas_;
   const std::unique_ptr<rollout::TensorParallelGroup> group_;  // null: of one
 };
 

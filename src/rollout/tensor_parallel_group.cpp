@@ -128,7 +128,7 @@ class TensorParallelGroup::Runner final : public ModelRunner {
     copies_.clear();
     group_.send(words);
     has_written_ = true;
-    return group_.shard_.forward(batch, cache_, activations_);
+    return group_.shard_.part().forward(batch, cache_, activations_);
   }
 
   void logits(const at::Tensor& hidden, at::Tensor& out) override {
@@ -137,7 +137,7 @@ class TensorParallelGroup::Runner final : public ModelRunner {
     words.resize(2 + rows.nbytes() / sizeof(int32_t));  // a row is a multiple of 16 elements
     std::memcpy(words.data() + 2, rows.const_data_ptr(), rows.nbytes());
     group_.send(words);
-    group_.shard_.logits(rows, out);
+    group_.shard_.part().logits(rows, out);
   }
 
   void copy_pages(std::span<const ops::PageCopy> copies) override {
@@ -274,7 +274,7 @@ void TensorParallelGroup::execute_pass(WordReader& in) {
   for (size_t i = 0; i + 1 < copies.size(); i += 2)
     followed.cache.copy_page(copies[i], copies[i + 1]);
   followed.read_batch(in);
-  shard_.forward(followed.batch, followed.cache, followed.activations);
+  shard_.part().forward(followed.batch, followed.cache, followed.activations);
 }
 
 void TensorParallelGroup::execute_logits(WordReader& in) {
@@ -284,7 +284,7 @@ void TensorParallelGroup::execute_logits(WordReader& in) {
       hidden_.resize(model.device(), rows, model.config().hidden, model.type());
   in.copy(hidden.data_ptr(), hidden.nbytes());
   logits_.resize(model.device(), rows, model.config().vocabulary, at::kFloat);
-  shard_.logits(hidden, logits_.view());
+  shard_.part().logits(hidden, logits_.view());
 }
 
 }  // namespace tlt::rollout

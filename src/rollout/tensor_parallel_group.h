@@ -47,7 +47,7 @@ class TensorParallelGroup final : private model::TensorParallelRanks {
 
   bool leads() const { return comm_.rank() == 0; }
   int64_t size() const override { return comm_.size(); }
-  kv::KvShape kv_shape() const { return shard_.kv_shape(); }
+  kv::KvShape kv_shape() const { return shard_.part().kv_shape(); }
   // This rank's part, which may be trained between the passes.
   const model::PolicyShard& shard() const { return shard_; }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "tests/support/comm_ranks.h"
 #include "tests/support/divisible_model.h"
 #include "tests/support/forwarding_comm.h"
 #include "tests/support/oracle_drafter.h"
@@ -224,13 +225,13 @@ TEST_P(TensorParallelGroupTest, AllRanksHaveTheSameHiddenStates) {
     const auto model = make_model();
     tests::CommRanks ranks(comm);
     model::PolicyShard shard(*model, ranks);
-    kv::KvCache cache(model->device(), shard.kv_shape(), 2);
+    kv::KvCache cache(model->device(), shard.part().kv_shape(), 2);
     model::Activations activations(*model, 8);
     const std::vector<int32_t> tokens = tests::random_tokens(1, 1, 20, 98);
     const std::vector<ops::PageId> pages = {1, 0};
     ops::Batch batch;
     batch.add(tokens.data(), 20, 0, pages.data());
-    const at::Tensor mine = shard.forward(batch, cache, activations).cpu().contiguous();
+    const at::Tensor mine = shard.part().forward(batch, cache, activations).cpu().contiguous();
     at::Tensor all = at::empty({comm.size(), mine.size(0), mine.size(1)}, mine.options());
     all.select(0, comm.rank()).copy_(mine);
     comm.all_gather(all);

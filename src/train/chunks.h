@@ -1,7 +1,7 @@
 // for_chunks: splits an elementwise loop over the device's threads. The chunks do not depend on the
 // number of threads, so neither does the result.
 //
-// walk: goes over the elements of several tensors in parts. next_parts: lists the parts.
+// walk: goes over the elements of several tensors in parts. next_buckets: groups these parts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -35,16 +35,16 @@ struct TensorSpan {
   int64_t size() const { return last - first; }
 };
 // What is worked on at a time: spans of tensors in their order.
-using Part = std::vector<TensorSpan>;
+using Bucket = std::vector<TensorSpan>;
 
-// Of a part of gradients and weights on the CPU, for each thread: 1 MiB of float32 stays in its cache.
-inline constexpr int64_t kPartOfThread = 4 * kChunk;
-// Of a part that is copied to or from another device while the host works on the part before: 16 MiB
-// of float32, whose copy takes much longer than its launch.
-inline constexpr int64_t kCopiedPart = int64_t{1} << 22;
+// Elements of a bucket on the CPU, for each thread: 1 MiB of float32 stays in its cache.
+inline constexpr int64_t kBucketOfThread = 4 * kChunk;
+// Elements of one that is copied to or from another device while the host works on the one before:
+// 16 MiB of float32, whose copy takes much longer than its launch.
+inline constexpr int64_t kCopiedBucket = int64_t{1} << 22;
 
-inline int64_t part_elements(const Device& device) {
-  return device.is_cpu() ? kPartOfThread * device.pool().threads() : kCopiedPart;
+inline int64_t bucket_elements(const Device& device) {
+  return device.is_cpu() ? kBucketOfThread * device.pool().threads() : kCopiedBucket;
 }
 
 // Progress of a walk.
@@ -53,8 +53,8 @@ struct Place {
   int64_t element = 0;
 };
 
-// What a walk covers of a tensor: `elements` from `first` on. A span has a multiple of `unit` of them,
-// except at their end.
+// What a walk covers of a tensor: `elements` from `first` on. A part has a multiple of `unit` of
+// them, except at their end.
 struct Extent {
   int64_t elements = 0;
   int64_t unit = kChunk;
@@ -83,19 +83,19 @@ bool walk(Place& place, size_t tensors, int64_t elements, const ExtentOf& extent
   return did;
 }
 
-// The next parts of a walk, with about `elements` elements together and about `size` each.
+// The next buckets of a walk, with about `elements` elements together and about `size` each.
 template <class ExtentOf>
-std::vector<Part> next_parts(Place& place, size_t tensors, int64_t elements, int64_t size,
-                             const ExtentOf& extent_of) {
-  std::vector<Part> parts;
-  for (Part part; elements > 0; parts.push_back(std::move(part)), part = {}) {
+std::vector<Bucket> next_buckets(Place& place, size_t tensors, int64_t elements, int64_t size,
+                                 const ExtentOf& extent_of) {
+  std::vector<Bucket> buckets;
+  for (Bucket bucket; elements > 0; buckets.push_back(std::move(bucket)), bucket = {}) {
     const auto add = [&](size_t tensor, int64_t first, int64_t last) {
-      part.push_back({tensor, first, last});
+      bucket.push_back({tensor, first, last});
       elements -= last - first;
     };
     if (!walk(place, tensors, std::min(elements, size), extent_of, add)) break;
   }
-  return parts;
+  return buckets;
 }
 
 }  // namespace tlt::train

@@ -97,9 +97,9 @@ at::Tensor sum_of_mine(cluster::Comm& comm, const std::vector<at::Tensor>& parts
   return comm.reduce_scatter_sum(at::cat(parts).cpu(), sizes);
 }
 
-int64_t elements_of(const Part& part) {
+int64_t elements_of(const Bucket& bucket) {
   int64_t elements = 0;
-  for (const TensorSpan& span : part) elements += span.size();
+  for (const TensorSpan& span : bucket) elements += span.size();
   return elements;
 }
 
@@ -196,9 +196,8 @@ void GradientSum::scatter(cluster::Comm& comm, const Shards& shards) {
 }
 
 GradientView GradientSum::view(double scale) const {
-  return GradientView([this, scale](const std::vector<Part>& parts, const GradientView::Use& use) {
-    read(parts, use, scale);
-  });
+  return GradientView([this, scale](const std::vector<Bucket>& buckets,
+                                    const GradientView::Use& use) { read(buckets, use, scale); });
 }
 
 void GradientSum::clear(size_t parameter, int64_t first, int64_t last) {
@@ -207,28 +206,28 @@ void GradientSum::clear(size_t parameter, int64_t first, int64_t last) {
   magnitudes_.narrow(0, index, 1).zero_();
 }
 
-void GradientSum::read(const std::vector<Part>& parts, const GradientView::Use& use,
+void GradientSum::read(const std::vector<Bucket>& buckets, const GradientView::Use& use,
                        double scale) const {
   if (device_.is_cpu()) {
-    for (const Part& part : parts) {
-      const int64_t count = elements_of(part);
-      if (!part_.defined() || part_.numel() < count) part_ = at::empty({count}, at::kFloat);
-      convert(part, scale, part_.data_ptr<float>());
-      use(part, part_.narrow(0, 0, count));
+    for (const Bucket& bucket : buckets) {
+      const int64_t count = elements_of(bucket);
+      if (!bucket_.defined() || bucket_.numel() < count) bucket_ = at::empty({count}, at::kFloat);
+      convert(bucket, scale, bucket_.data_ptr<float>());
+      use(bucket, bucket_.narrow(0, 0, count));
     }
     return;
   }
   if (!downloads_) downloads_.emplace(device_);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (i == 0) downloads_->start(convert_there(parts[0], scale));
-    if (i + 1 < parts.size()) downloads_->start(convert_there(parts[i + 1], scale));
-    use(parts[i], downloads_->take());
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (i == 0) downloads_->start(convert_there(buckets[0], scale));
+    if (i + 1 < buckets.size()) downloads_->start(convert_there(buckets[i + 1], scale));
+    use(buckets[i], downloads_->take());
   }
 }
 
 // On the CPU.
-void GradientSum::convert(const Part& part, double scale, float* values) const {
-  for (const TensorSpan& span : part) {
+void GradientSum::convert(const Bucket& bucket, double scale, float* values) const {
+  for (const TensorSpan& span : bucket) {
     const int64_t* units = units_[span.tensor].data_ptr<int64_t>() + span.first;
     for_chunks(device_, span.size(), [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k)
@@ -239,9 +238,9 @@ void GradientSum::convert(const Part& part, double scale, float* values) const {
 }
 
 // On another device.
-at::Tensor GradientSum::convert_there(const Part& part, double scale) const {
+at::Tensor GradientSum::convert_there(const Bucket& bucket, double scale) const {
   std::vector<at::Tensor> units;
-  for (const TensorSpan& span : part)
+  for (const TensorSpan& span : bucket)
     units.push_back(units_[span.tensor].view(-1).slice(0, span.first, span.last));
   return at::cat(units).to(at::kDouble).mul_(kUnit * scale).to(at::kFloat);
 }

@@ -59,9 +59,9 @@ class GradientSum {
  private:
   std::string fault_of_all(cluster::Comm& comm) const;
   void scatter(cluster::Comm& comm, const Shards& shards);
-  void read(const std::vector<Part>& parts, const GradientView::Use& use, double scale) const;
-  void convert(const Part& part, double scale, float* values) const;
-  at::Tensor convert_there(const Part& part, double scale) const;
+  void read(const std::vector<Bucket>& buckets, const GradientView::Use& use, double scale) const;
+  void convert(const Bucket& bucket, double scale, float* values) const;
+  at::Tensor convert_there(const Bucket& bucket, double scale) const;
 
   const std::vector<model::Parameter>& parameters_;
   const Device device_;
@@ -69,7 +69,7 @@ class GradientSum {
   std::vector<at::Tensor> units_;  // views of it, one per parameter
   // [parameters] int64: the largest absolute value of each pack, rounded up, added over the packs.
   at::Tensor magnitudes_;
-  mutable at::Tensor part_;  // float32, on the CPU: of read(), kept for the next
+  mutable at::Tensor bucket_;  // float32, on the CPU: of read(), kept for the next
   mutable std::optional<runtime::PinnedCopies> downloads_;  // of read(); none: on the CPU
 };
 

@@ -6,13 +6,13 @@
 namespace tlt::train {
 
 GradientView::GradientView(const model::Gradients& gradients)
-    : read_([&gradients](const std::vector<Part>& parts, const Use& use) {
-        for (const Part& part : parts) {
+    : read_([&gradients](const std::vector<Bucket>& buckets, const Use& use) {
+        for (const Bucket& bucket : buckets) {
           std::vector<at::Tensor> values;
-          for (const TensorSpan& span : part)
+          for (const TensorSpan& span : bucket)
             values.push_back(
                 gradients.tensors[span.tensor].view(-1).slice(0, span.first, span.last));
-          use(part, at::cat(values).cpu());
+          use(bucket, at::cat(values).cpu());
         }
       }) {}
 

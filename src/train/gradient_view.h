@@ -24,28 +24,28 @@ namespace tlt::train {
 
 class GradientView {
  public:
-  // Gets a part, and its gradients one after the other: float32, contiguous, on the CPU; they are
+  // Gets a bucket, and its gradients one after the other: float32, contiguous, on the CPU; they are
   // valid during the call.
-  using Use = std::function<void(const Part& part, const at::Tensor& gradients)>;
-  using Read = std::function<void(const std::vector<Part>& parts, const Use& use)>;
+  using Use = std::function<void(const Bucket& bucket, const at::Tensor& gradients)>;
+  using Read = std::function<void(const std::vector<Bucket>& buckets, const Use& use)>;
 
   explicit GradientView(Read read) : read_(std::move(read)) {}
   // REQUIRES: `gradients` outlives this.
   GradientView(const model::Gradients& gradients);  // NOLINT(google-explicit-constructor)
 
-  // Calls `use` for one part of the parameters after the other. A part of another device is copied
-  // while `use` works on the part before.
-  void read(const std::vector<Part>& parts, const Use& use) const { read_(parts, use); }
+  // Calls `use` for one bucket after the other. A bucket of another device is copied while `use` works
+  // on the one before.
+  void read(const std::vector<Bucket>& buckets, const Use& use) const { read_(buckets, use); }
 
  private:
   Read read_;
 };
 
-// Calls body(span, its gradients) for each span of a part that is read.
+// Calls body(span, its gradients) for each span of a bucket that is read.
 template <class Body>
-void for_spans(const Part& part, const at::Tensor& gradients, const Body& body) {
+void for_spans(const Bucket& bucket, const at::Tensor& gradients, const Body& body) {
   int64_t done = 0;
-  for (const TensorSpan& span : part) {
+  for (const TensorSpan& span : bucket) {
     body(span, gradients.narrow(0, done, span.size()));
     done += span.size();
   }

@@ -12,6 +12,7 @@
 
 #include "model/policy_shard.h"
 #include "model/tape.h"
+#include "tests/support/comm_ranks.h"
 #include "tests/support/divisible_model.h"
 #include "tests/support/forwarding_comm.h"
 #include "tests/support/rollouts.h"

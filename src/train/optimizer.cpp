@@ -142,13 +142,13 @@ double Optimizer::norm_of(const GradientView& gradients) const {
     begins.push_back(begins.back() + chunks(c10::multiply_integers(parameter.shape())));
   std::vector<double> squares(static_cast<size_t>(begins.back()));
   Place place;
-  const std::vector<Part> parts =
-      next_parts(place, parameters_.size(), kAll, part_elements(device_), [&](size_t p) {
+  const std::vector<Bucket> buckets =
+      next_buckets(place, parameters_.size(), kAll, bucket_elements(device_), [&](size_t p) {
         const ElementRange own = shards_.chunks_of(p, sharers_ ? sharers_->rank() : 0);
         return Extent{.elements = own.size(), .first = own.first};
       });
-  gradients.read(parts, [&](const Part& part, const at::Tensor& values) {
-    for_spans(part, values, [&](const TensorSpan& span, const at::Tensor& gradient) {
+  gradients.read(buckets, [&](const Bucket& bucket, const at::Tensor& values) {
+    for_spans(bucket, values, [&](const TensorSpan& span, const at::Tensor& gradient) {
       const int64_t chunk = begins[span.tensor] + span.first / kChunk;
       sum_squares(device_, gradient, std::span(squares).subspan(static_cast<size_t>(chunk)));
     });
@@ -162,8 +162,8 @@ double Optimizer::norm_of_group(const GradientView& gradients) const {
   double total = 0;
   for (size_t p = 0; p < parameters_.size(); ++p) {
     const std::vector<int64_t> shape = parameters_[p].shape();
-    const Part whole = {{.tensor = p, .last = c10::multiply_integers(shape)}};
-    gradients.read({whole}, [&](const Part&, const at::Tensor& values) {
+    const Bucket whole = {{.tensor = p, .last = c10::multiply_integers(shape)}};
+    gradients.read({whole}, [&](const Bucket&, const at::Tensor& values) {
       add_squares(device_, shard_->gather(p, values.view(shape)), total);
     });
   }
@@ -199,15 +199,16 @@ void Optimizer::begin_step(double norm, double learning_rate) {
 
 bool Optimizer::try_update(const GradientView& gradients, int64_t elements) {
   TLT_CHECK(is_in_step(), "begin_step() was not called");
-  const std::vector<Part> parts =
-      next_parts(*place_, states_.size(), elements, part_elements(device_), [&](size_t p) {
+  const std::vector<Bucket> buckets =
+      next_buckets(*place_, states_.size(), elements, bucket_elements(device_), [&](size_t p) {
         const at::Tensor& master = states_[p].master;
         return Extent{.elements = master.numel(),
                       .unit = kRows * row_size(master),
                       .first = first_element(p)};
       });
-  gradients.read(parts, [&](const Part& part, const at::Tensor& values) { update(part, values); });
-  return !parts.empty();
+  gradients.read(buckets,
+                 [&](const Bucket& bucket, const at::Tensor& values) { update(bucket, values); });
+  return !buckets.empty();
 }
 
 void Optimizer::end_step() {
@@ -238,9 +239,9 @@ void Optimizer::exchange_weights() const {
     }
 }
 
-void Optimizer::update(const Part& part, const at::Tensor& gradients) {
-  Part updated;
-  for_spans(part, gradients, [&](const TensorSpan& span, const at::Tensor& gradient) {
+void Optimizer::update(const Bucket& bucket, const at::Tensor& gradients) {
+  Bucket updated;
+  for_spans(bucket, gradients, [&](const TensorSpan& span, const at::Tensor& gradient) {
     if (states_[span.tensor].is_muon) {
       add_to_momentum(span, gradient);
     } else {
@@ -302,7 +303,7 @@ void Optimizer::move_matrices(size_t parameter) {
     for_chunks(device_, part.rows * columns, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) values[i] = values[i] * step_.kept - rate * change[i];
     });
-    for_parts({.first = part.first_row, .rows = part.rows}, columns, part_elements(device_),
+    for_parts({.first = part.first_row, .rows = part.rows}, columns, bucket_elements(device_),
               [&](int64_t first, int64_t rows) {
                 write({TensorSpan{parameter, first * columns, (first + rows) * columns}});
               });
@@ -310,17 +311,18 @@ void Optimizer::move_matrices(size_t parameter) {
   direction_ = at::Tensor();
 }
 
-// Gives the model the master weights of a part, which has whole rows.
-void Optimizer::write(const Part& part) {
+// Gives the model the master weights of a bucket, which has whole rows.
+void Optimizer::write(const Bucket& bucket) {
   std::vector<at::Tensor> weights;
-  for (const TensorSpan& span : part) {
+  for (const TensorSpan& span : bucket) {
     const at::Tensor& master = states_[span.tensor].master;
     const int64_t row = row_size(master), first = span.first - first_element(span.tensor);
     weights.push_back(master.narrow(0, first / row, span.size() / row));
   }
   if (uploads_) weights = uploads_->upload(weights);
-  for (size_t i = 0; i < part.size(); ++i)
-    parameters_[part[i].tensor].write(device_, weights[i], part[i].first / row_size(weights[i]));
+  for (size_t i = 0; i < bucket.size(); ++i)
+    parameters_[bucket[i].tensor].write(device_, weights[i],
+                                        bucket[i].first / row_size(weights[i]));
 }
 
 int64_t Optimizer::bytes() const {

@@ -129,11 +129,11 @@ class Optimizer {
                            float* average, float* square);
   double norm_of(const GradientView& gradients) const;
   double norm_of_group(const GradientView& gradients) const;
-  void update(const Part& part, const at::Tensor& gradients);
+  void update(const Bucket& bucket, const at::Tensor& gradients);
   void update_rows(const TensorSpan& span, const at::Tensor& gradient);
   void add_to_momentum(const TensorSpan& span, const at::Tensor& gradient);
   void move_matrices(size_t parameter);
-  void write(const Part& part);
+  void write(const Bucket& bucket);
   int64_t first_element(size_t parameter) const;
   void exchange_weights() const;
   at::Tensor gather(size_t parameter, const Kind& kind) const;

@@ -182,7 +182,7 @@ TEST_F(FaultInjectionTest, KilledWorkerEndsTheRun) {
 // An exception in Gloo's thread ended the process by SIGABRT (issue 23).
 TEST_F(FaultInjectionTest, NoDescriptorForAConnectionIsASentence) {
   Program program(run_in(scratch_ / "run", 2), scratch_ / "log",
-                  [] { setenv("LD_PRELOAD", TLT_FAILING_ACCEPT, 1); });
+                  [] { setenv("LD_PRELOAD", TLT_NO_DESCRIPTOR, 1); });
   int code = 0;
   ASSERT_TRUE(program.wait_for(60, &code)) << program.output();
   EXPECT_THAT(code, AnyOf(1, 3)) << program.output();  // of the worker that ended first
@@ -195,8 +195,8 @@ TEST_F(FaultInjectionTest, NoDescriptorForAConnectionIsASentence) {
 // ZeroMQ ended the process by SIGABRT, an exit code that a launcher does not know (issue 23).
 TEST_F(FaultInjectionTest, NoDescriptorForTheControlPlaneIsASentence) {
   Program program(run_in(scratch_ / "run", 2), scratch_ / "log", [] {
-    setenv("LD_PRELOAD", TLT_FAILING_ACCEPT, 1);
-    setenv("TLT_FAILING_EPOLL", "1", 1);
+    setenv("LD_PRELOAD", TLT_NO_DESCRIPTOR, 1);
+    setenv("TLT_NO_DESCRIPTOR_FOR_ZEROMQ", "1", 1);
   });
   int code = 0;
   ASSERT_TRUE(program.wait_for(60, &code)) << program.output();

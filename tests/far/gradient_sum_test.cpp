@@ -1,5 +1,5 @@
 // The sum of gradients on a device that the host cannot touch, and an optimizer on the host: the bits
-// of the CPU's, and copies in parts that the host does not wait for.
+// of the CPU's, and copies in buckets that the host does not wait for.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "train/gradient_sum.h"
@@ -80,7 +80,7 @@ TEST(FarGradientSumTest, FaultsAreThoseOfTheCpu) {
   }
 }
 
-// Parameters of two parts, the first of which ends in Muon's.
+// Parameters of two buckets, the first of which ends in Muon's.
 struct Tables {
   explicit Tables(const Device& device) : device(device), fused(device, 200, 1000, at::kBFloat16) {
     for (const std::vector<int64_t>& sizes :
@@ -132,7 +132,7 @@ train::OptimOptions optim(bool is_muon) {
   return options;
 }
 
-// Weights, moments and norm of an optimizer that reads the sum in parts, and of one that is asked for
+// Weights, moments and norm of an optimizer that reads the sum in buckets, and of one that is asked for
 // fewer elements at a time.
 TEST(FarGradientSumTest, OptimizerStepsAreThoseOfTheCpu) {
   for (const bool is_muon : {false, true}) {
@@ -215,40 +215,40 @@ TEST(FarGradientSumTest, AWorkersShareOfTheSumIsThatOfTheCpu) {
   EXPECT_GT(checked, shards.share_of(comm.rank()).size()) << "ends within a chunk";
 }
 
-// One for each part, whatever the number of parameters: the gradients twice, the weights once.
-TEST(FarGradientSumTest, OptimizerStepCopiesParts) {
+// One for each bucket, whatever the number of parameters: the gradients twice, the weights once.
+TEST(FarGradientSumTest, OptimizerStepCopiesBuckets) {
   Tables tables(Device::parse("far", 1));
   train::Optimizer optimizer(tables.parameters, tables.device, {});
   train::GradientSum sum(tables.parameters, tables.device);
   tables.add_pack(sum);
-  const int64_t parts = (tables.elements() + train::kCopiedPart - 1) / train::kCopiedPart;
-  ASSERT_EQ(parts, 2);
+  const int64_t buckets = (tables.elements() + train::kCopiedBucket - 1) / train::kCopiedBucket;
+  ASSERT_EQ(buckets, 2);
   ASSERT_EQ(tables.parameters.size(), 5U);
   const FarCounts before = far_counts();
   optimizer.step(sum.view(), 0.01);
-  EXPECT_EQ(far_counts().downloads - before.downloads, 2 * parts);
+  EXPECT_EQ(far_counts().downloads - before.downloads, 2 * buckets);
   EXPECT_EQ(far_counts().downloaded_bytes - before.downloaded_bytes, 2 * 4 * tables.elements());
-  EXPECT_EQ(far_counts().uploads - before.uploads, parts);
+  EXPECT_EQ(far_counts().uploads - before.uploads, buckets);
   EXPECT_EQ(far_copies_under_way(), 2) << "weights, which the host does not wait for";
 }
 
-TEST(FarGradientSumTest, NextPartIsCopiedWhileTheHostUsesOne) {
+TEST(FarGradientSumTest, NextBucketIsCopiedWhileTheHostUsesOne) {
   Tables tables(Device::parse("far", 1));
   train::GradientSum sum(tables.parameters, tables.device);
   tables.add_pack(sum);
   tables.device.synchronize();
-  std::vector<train::Part> parts;
+  std::vector<train::Bucket> buckets;
   for (int64_t first = 0; first < 5; ++first)
-    parts.push_back({{0, first * 1000, first * 1000 + 500}, {2, first, 10 * first + 1}});
+    buckets.push_back({{0, first * 1000, first * 1000 + 500}, {2, first, 10 * first + 1}});
   size_t used = 0;
-  sum.view().read(parts, [&](const train::Part& part, const at::Tensor& gradients) {
+  sum.view().read(buckets, [&](const train::Bucket& bucket, const at::Tensor& gradients) {
     ++used;
-    EXPECT_EQ(part.front().first, parts[used - 1].front().first);
-    EXPECT_EQ(far_copies_under_way(), used < parts.size() ? 1 : 0) << used;
-    EXPECT_EQ(gradients.numel(), 500 + part.back().size());
+    EXPECT_EQ(bucket.front().first, buckets[used - 1].front().first);
+    EXPECT_EQ(far_copies_under_way(), used < buckets.size() ? 1 : 0) << used;
+    EXPECT_EQ(gradients.numel(), 500 + bucket.back().size());
     EXPECT_FALSE(gradients.isnan().any().item<bool>()) << used;
   });
-  EXPECT_EQ(used, parts.size());
+  EXPECT_EQ(used, buckets.size());
 }
 
 }  // namespace

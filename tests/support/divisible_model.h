@@ -4,8 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cluster/comm.h"
-#include "model/tensor_parallel.h"
 #include "tests/support/tiny_model.h"
 
 namespace tlt::tests {
@@ -19,17 +17,5 @@ inline model::ModelConfig divisible_config(model::Family family) {
   config.vocabulary = 98;
   return config;
 }
-
-// The ranks of a Comm.
-class CommRanks final : public model::TensorParallelRanks {
- public:
-  explicit CommRanks(cluster::Comm& comm) : comm_(comm) {}
-  int64_t rank() const override { return comm_.rank(); }
-  int64_t size() const override { return comm_.size(); }
-  void all_gather(at::Tensor& parts) override { comm_.all_gather(parts); }
-
- private:
-  cluster::Comm& comm_;
-};
 
 }  // namespace tlt::tests

@@ -16,8 +16,8 @@ namespace tlt::tests {
 inline at::Tensor gradient_values(const train::GradientView& view, size_t parameter, int64_t first,
                                   int64_t last) {
   at::Tensor values;
-  view.read({train::Part{{parameter, first, last}}},
-            [&](const train::Part&, const at::Tensor& part) { values = part.clone(); });
+  view.read({train::Bucket{{parameter, first, last}}},
+            [&](const train::Bucket&, const at::Tensor& part) { values = part.clone(); });
   return values;
 }
 

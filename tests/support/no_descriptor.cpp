@@ -1,4 +1,4 @@
-// A library for LD_PRELOAD: a function finds no free descriptor. Without TLT_FAILING_EPOLL that is
+// A library for LD_PRELOAD: a function finds no free descriptor. Without TLT_NO_DESCRIPTOR_FOR_ZEROMQ that is
 // accept(), except for connections to the rendezvous: Gloo accepts those of the other workers in a
 // thread of its own, which then throws. With it, it is ZeroMQ's epoll_create1(), which then aborts.
 //
@@ -14,7 +14,7 @@
 
 namespace {
 
-bool is_epoll() { return std::getenv("TLT_FAILING_EPOLL") != nullptr; }
+bool is_for_zeromq() { return std::getenv("TLT_NO_DESCRIPTOR_FOR_ZEROMQ") != nullptr; }
 
 int port_of(int socket) {
   sockaddr_storage address{};
@@ -30,7 +30,7 @@ int port_of(int socket) {
 extern "C" int accept(int socket, sockaddr* address, socklen_t* size) {
   static const auto real = reinterpret_cast<decltype(&accept)>(dlsym(RTLD_NEXT, "accept"));
   const char* rendezvous = std::getenv("MASTER_PORT");
-  if (is_epoll() || rendezvous == nullptr || port_of(socket) == std::atoi(rendezvous))
+  if (is_for_zeromq() || rendezvous == nullptr || port_of(socket) == std::atoi(rendezvous))
     return real(socket, address, size);
   errno = EMFILE;
   return -1;
@@ -43,7 +43,7 @@ extern "C" int epoll_create1(int flags) noexcept {
   dladdr(__builtin_return_address(0), &caller);
   const bool is_zeromq =
       caller.dli_fname != nullptr && std::strstr(caller.dli_fname, "libzmq") != nullptr;
-  if (!is_epoll() || !is_zeromq) return real(flags);
+  if (!is_for_zeromq() || !is_zeromq) return real(flags);
   errno = EMFILE;
   return -1;
 }
