@@ -13,6 +13,8 @@
 #include <iomanip>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -23,6 +25,7 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/log.h"
+#include "base/sentence.h"
 #include "base/watchdog.h"
 #include "cluster/address.h"
 #include "cluster/authenticated_store.h"
@@ -30,6 +33,7 @@
 #include "cluster/job_secret.h"
 #include "cluster/launch.h"
 #include "cluster/listeners.h"
+#include "cluster/store_guard.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/cuda_plugin.h"
 
@@ -76,9 +80,13 @@ std::string store_host(const Launch& launch) {
   return launch.one_host() && !launch.launcher_serves_store ? "127.0.0.1" : launch.master_address;
 }
 
+bool serves_store(const Launch& launch) {
+  return launch.rank == 0 && !launch.launcher_serves_store;
+}
+
 StorePtr make_store(const Launch& launch, const CommOptions& options) {
   silence_c10d();
-  const bool serves = launch.rank == 0 && !launch.launcher_serves_store;
+  const bool serves = serves_store(launch);
   c10d::TCPStoreOptions store_options;
   store_options.port = static_cast<uint16_t>(launch.master_port);
   store_options.isServer = serves;
@@ -177,6 +185,31 @@ void refuse_strangers(const NewListeners& listeners) {
               "(docs/trust.md)");
 }
 
+// Of the connections to the rendezvous, made before it refused further ones, only those of the
+// workers stay. All workers together.
+void close_strangers(const Launch& launch, const Session& session, Comm& comm) {
+  if (launch.launcher_serves_store) return;
+  std::string mine;
+  for (const std::string& address : connections_to(launch.master_port)) mine += address + "\n";
+  std::set<std::string> known;
+  for (const std::string& addresses : comm.all_gather_bytes(mine)) {
+    std::istringstream lines(addresses);
+    for (std::string line; std::getline(lines, line);) known.insert(line);
+  }
+  if (!serves_store(launch)) return;
+  // After an answer, and one more, the store has accepted what had connected before.
+  for (int i = 0; i < 2; ++i) session.store->getNumKeys();
+  const int closed =
+      close_other_connections(launch.master_port, known, static_cast<int>(known.size()));
+  if (closed > 0)
+    log_warning("{} to the rendezvous closed: no worker has made {}", counted(closed, "connection"),
+                closed == 1 ? "it" : "them");
+  if (closed < 0)
+    warn_once("connections of the rendezvous",
+              "the workers' connections have other addresses here than there, so those of other "
+              "programs to the rendezvous stay open (docs/trust.md)");
+}
+
 class ProcessGroupComm final : public Comm {
  public:
   ProcessGroupComm(const Launch& launch, const CommOptions& options, const Session& session,
@@ -204,7 +237,19 @@ class ProcessGroupComm final : public Comm {
     check_peers();
     store_->setTimeout(milliseconds(options.timeout_seconds));
     gloo_->setTimeout(milliseconds(options.timeout_seconds));
-    if (options.cuda_device >= 0) connect_cards();
+  }
+
+  // With a CUDA device, before the first collective of its tensors. All workers together.
+  void connect_cards() {
+    if (options_.cuda_device < 0) return;
+    const auto cards = runtime::read_cuda_driver().cards;
+    check_different_cards(*this, cards.at(static_cast<size_t>(options_.cuda_device)).uuid);
+    const auto make = runtime::cuda_function<c10d::Backend*(c10d::Store*, int, int, int, int64_t)>(
+        "tlt_make_nccl_backend");
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", store_);
+    nccl_ = c10::intrusive_ptr<c10d::Backend>::reclaim(
+        make(store.get(), rank_, size_, options_.cuda_device,
+             milliseconds(options_.timeout_seconds).count()));
   }
 
   int rank() const override { return rank_; }
@@ -228,6 +273,7 @@ class ProcessGroupComm final : public Comm {
     if (members.size == 1) return make_solo_comm();
     const NewListeners listeners;
     auto part = std::make_unique<ProcessGroupComm>(launch_, options_, session_, members);
+    part->connect_cards();
     refuse_strangers(listeners);
     return part;
   }
@@ -314,17 +360,6 @@ class ProcessGroupComm final : public Comm {
     if (tensor.is_cpu()) return *gloo_;
     TLT_CHECK(nccl_ && tensor.is_cuda(), "no collectives for a tensor on ", tensor.device());
     return *nccl_;
-  }
-
-  void connect_cards() {
-    const auto cards = runtime::read_cuda_driver().cards;
-    check_different_cards(*this, cards.at(static_cast<size_t>(options_.cuda_device)).uuid);
-    const auto make = runtime::cuda_function<c10d::Backend*(c10d::Store*, int, int, int, int64_t)>(
-        "tlt_make_nccl_backend");
-    const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", store_);
-    nccl_ = c10::intrusive_ptr<c10d::Backend>::reclaim(
-        make(store.get(), rank_, size_, options_.cuda_device,
-             milliseconds(options_.timeout_seconds).count()));
   }
 
   // Sends every other rank, over the connection to it, what only a worker of this group can
@@ -479,6 +514,21 @@ class ProcessGroupComm final : public Comm {
   std::string failure_;       // of the first collective that failed; there is none after it
 };
 
+// The first group, and the session that all of them share.
+std::unique_ptr<ProcessGroupComm> meet(const Launch& launch, const CommOptions& options,
+                                       Session& session) {
+  std::optional<StoreGuard> guard;
+  if (serves_store(launch)) guard.emplace(launch.master_port);
+  try {
+    session = join(launch, options);
+    return std::make_unique<ProcessGroupComm>(
+        launch, options, session, Members{.rank = launch.rank, .size = launch.world_size});
+  } catch (const std::exception&) {
+    if (guard && !guard->fault().empty()) throw InputError(guard->fault());
+    throw;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Comm> make_process_group_comm(const Launch& launch, const CommOptions& options) {
@@ -492,10 +542,11 @@ std::unique_ptr<Comm> make_process_group_comm(const Launch& launch, const CommOp
               "can join the run or end it; give every worker the same random TLT_JOB_SECRET "
               "(docs/trust.md)");
   const NewListeners listeners(launch.listen_fd);
-  const Session session = join(launch, options);
-  auto comm = std::make_unique<ProcessGroupComm>(
-      launch, options, session, Members{.rank = launch.rank, .size = launch.world_size});
+  Session session;
+  auto comm = meet(launch, options, session);
+  comm->connect_cards();
   refuse_strangers(listeners);
+  close_strangers(launch, session, *comm);
   if (!options.continues_after_loss) return comm;
   TLT_CHECK(options.cuda_device < 0, "NCCL groups are not formed again");
   const Reconnect reconnect = [=](int attempt, int rank, int size) {

@@ -4,12 +4,18 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -48,6 +54,17 @@ c10::intrusive_ptr<c10d::Store> rendezvous_at(int port) {
   options.timeout = std::chrono::seconds(20);
   return c10::make_intrusive<c10d::PrefixStore>(
       "tlt/", c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options));
+}
+
+// A connection of a program that says nothing.
+int connect_to(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
 }
 
 TEST(StrangersTest, WorkersWithTheSameSecretMeet) {
@@ -97,11 +114,12 @@ TEST(StrangersTest, ValueOfAStrangerEndsTheRendezvousWithASentence) {
 TEST(StrangersTest, ConnectionWithoutTheSessionKeyIsRefused) {
   const auto ends = run_ranks(2, [](const Launch& launch) {
     sends_wrong_proofs = launch.rank == 1;
-    const std::string message = thrown_message<InputError>([&] { meet_with(launch, kSecret); });
-    if (launch.rank == 0) {
-      EXPECT_THAT(message, HasSubstr("what is connected to rank 0 as rank 1 is no worker of this "
-                                     "job"));
+    if (launch.rank == 1) {
+      thrown_message<Error>([&] { meet_with(launch, kSecret); });  // rank 0 is gone
+      return;
     }
+    EXPECT_THAT(thrown_message<InputError>([&] { meet_with(launch, kSecret); }),
+                HasSubstr("what is connected to rank 0 as rank 1 is no worker of this job"));
   });
   EXPECT_THAT(ends, Each(kPassed));
 }
@@ -116,6 +134,59 @@ TEST(StrangersTest, NoConnectionIsAcceptedAfterTheStart) {
     EXPECT_TRUE(tests::Connection(open.fd).is_open());  // so a connection would be noticed
     close(open.fd);
     comm->barrier("those of the workers remain");
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+// A process that connects while the workers meet is left without a connection; those of the workers
+// stay.
+TEST(StrangersTest, ConnectionsOfNoWorkerAreClosedAfterTheStart) {
+  const TestFolder folder;
+  const std::string connected = folder / "connected";
+  const auto ends = run_ranks(3, [&](Launch launch) {
+    if (launch.rank == 2) {
+      std::vector<int> strangers;
+      for (int i = 0; i < 50; ++i) strangers.push_back(connect_to(launch.master_port));
+      std::ofstream(connected) << "x";
+      for (const int stranger : strangers) {
+        pollfd item{};
+        item.fd = stranger;
+        item.events = POLLIN;
+        ASSERT_EQ(poll(&item, 1, /*milliseconds=*/20'000), 1) << "still open";
+        char byte = 0;
+        EXPECT_LE(recv(stranger, &byte, 1, 0), 0);
+      }
+      return;
+    }
+    launch.world_size = launch.local_world_size = 2;
+    while (!std::filesystem::exists(connected))
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const auto comm = meet_with(launch, kSecret);
+    const auto part = comm->split(/*color=*/0);  // by way of the rendezvous
+    EXPECT_THAT(part->all_gather_bytes("x"), SizeIs(2));
+  });
+  EXPECT_THAT(ends, Each(kPassed));
+}
+
+// A stranger that writes until it cannot: rank 0 ends with a sentence, and without its memory
+// growing beyond the bound by more than what arrives between two looks.
+TEST(StrangersTest, RendezvousThatIsFilledEndsTheStart) {
+  const auto ends = run_ranks(2, [](const Launch& launch) {
+    if (launch.rank == 0) {
+      const std::string said = thrown_message<InputError>([&] { meet_with(launch, kSecret); });
+      EXPECT_THAT(said, AllOf(HasSubstr("was filled with more than 256 MiB"),
+                              HasSubstr("another MASTER_PORT")));
+      rusage usage{};
+      getrusage(RUSAGE_SELF, &usage);
+      EXPECT_LT(usage.ru_maxrss, 2'000'000) << "kB";
+      return;
+    }
+    const auto rendezvous = rendezvous_at(launch.master_port);
+    const std::string value(7 << 20, 'x');
+    int written = 0;
+    EXPECT_ANY_THROW(for (; written < 1000; ++written)
+                         rendezvous->set(std::to_string(written), value));
+    EXPECT_LT(written, 1000) << "7 GB";
   });
   EXPECT_THAT(ends, Each(kPassed));
 }
