@@ -37,9 +37,11 @@ void Critic::add_values(std::span<train::TrainSample> samples) {
   for (size_t i = 0; i < samples.size(); ++i) samples[i].values = std::move(values[i]);
 }
 
-train::TrainStats Critic::update(std::span<const train::TrainSample> samples) {
-  train::TrainStats stats = trainer_.update(
-      samples, train::LossKind::kValue, options_.actor.ppo_mini_batch_size * options_.rollout.n);
+train::TrainStats Critic::update(std::span<const train::TrainSample> samples,
+                                 train::TrainStats done) {
+  train::TrainStats stats =
+      trainer_.update(samples, train::LossKind::kValue,
+                      options_.actor.ppo_mini_batch_size * options_.rollout.n, std::move(done));
   trainer_.release_memory();
   return stats;
 }

@@ -5,8 +5,9 @@
 //   checkpoints/step_000010/state/critic.safetensors    master weights and moments, float32
 //   checkpoints/step_000010/state/critic.json           optimizer steps, steps skipped in a row
 //
-// It is updated before the policy, from the same batch, so an interrupt may abandon its first
-// optimizer step, and nothing after that: then neither of the two has changed, or both have.
+// It is updated before the policy, from the same batch. If an interrupt abandons one of the two
+// updates after a weight has changed, the checkpoint within the step has what continues them
+// (unfinished_update.h).
 //
 // Owns       the value model, its trainer.
 // Borrows    options and run context.
@@ -46,7 +47,9 @@ class Critic {
 
   // Sets the values of all samples, unless a worker is interrupted.
   void add_values(std::span<train::TrainSample> samples);
-  train::TrainStats update(std::span<const train::TrainSample> samples);
+  // `done`: as in Trainer::update().
+  train::TrainStats update(std::span<const train::TrainSample> samples,
+                           train::TrainStats done = {});
   const train::Optimizer& optimizer() const { return trainer_.optimizer(); }
 
   // Adds its state to a checkpoint, on rank 0, after gather() on all workers.

@@ -101,12 +101,11 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
   const std::string obstacle = EarlyGradients::obstacle(options_);
   if (obstacle.empty()) early_gradients_.emplace(options_, trainer_, reference_.get());
   if (context_.is_first()) log_obstacles(options_, obstacle);
-  resume();
-  run_.start(total_steps_);
   const std::string& folder = run_.folder().path();
   unfinished_.emplace(options_, context_, folder);
-  // The critic is updated first: once it has changed, the policy's update is not given up.
-  if (!critic_) trainer_.set_should_stop([this] { return rollouts_.is_interrupted(); });
+  resume();
+  run_.start(total_steps_);
+  trainer_.set_should_stop([this] { return rollouts_.is_interrupted(); });
   if (context_.is_first() && run_.step() > 0) replay(score_alarm_, folder + "/metrics.jsonl");
   timeline_ = std::make_unique<Timeline>(folder + "/timeline.json", context_.comm->rank());
   rollouts_.set_timeline(timeline_.get());
@@ -129,10 +128,7 @@ int RlLoop::run() {
     run_.report(report.metrics());
   }
   while (run_.has_next_step() && teacher_fault_.empty() && !lets_join()) run_step();
-  if (unfinished_->has_rollouts()) unfinished_->save();
-  if (run_.has_new_steps() && context_.is_first())
-    rollouts_.write_drafter(run_.folder().path() + "/drafter");
-  if (run_.is_unsaved()) save();
+  save_all();
   // Before the barrier: a launcher may end rank 0 as soon as another worker has failed; and workers
   // that meet again wait for each other a short time only, trackers included.
   if (!teacher_fault_.empty()) run_.drain();
@@ -148,6 +144,18 @@ int RlLoop::run() {
       if (context_.is_first()) summarize_run();
     });
   return exit_code;
+}
+
+// What the run continues with: the responses first, as a checkpoint takes longer. A checkpoint
+// within a step has its responses.
+void RlLoop::save_all() {
+  if (unfinished_->has_rollouts() && update_.steps() == 0) unfinished_->save();
+  if (run_.has_new_steps() && context_.is_first())
+    rollouts_.write_drafter(run_.folder().path() + "/drafter");
+  if (update_.steps() > resumed_steps_)
+    save_within_step();
+  else if (run_.is_unsaved())
+    save();
 }
 
 bool RlLoop::lets_join() {
@@ -171,6 +179,8 @@ void RlLoop::run_step() {
   if (!try_update(*groups, samples, report)) return;
   run_.advance(sampler_.cursor(), groups->generated().batches);
   unfinished_->finish();
+  update_ = {};
+  resumed_steps_ = 0;
   report.add_rollouts(groups->prompts(), groups->rollouts(), options_.data.max_response_length);
   report.add_generated(groups->generated(), filter_.has_value());
   report.add_baselines(groups->baselines());
@@ -216,13 +226,23 @@ std::vector<train::TrainSample> RlLoop::make_samples(const StepGroups& groups, S
     samples.push_back(make_sample(groups.prompts()[rollout.prompt].tokens, rollout));
   if (reference_ || remote_teacher_) add_reference(samples);
   report.end_phase("ref");
-  if (critic_) {
-    const TimelineSpan span(timeline_.get(), run::kUpdateLane,
-                            fmt::format("values of step {}", run_.step() + 1));
-    critic_->add_values(samples);
-    report.end_phase("values");
-  }
+  if (critic_) add_values(samples, report);
   return samples;
+}
+
+// Those from before the update, if the critic has changed since.
+void RlLoop::add_values(std::vector<train::TrainSample>& samples, StepReport& report) {
+  const TimelineSpan span(timeline_.get(), run::kUpdateLane,
+                          fmt::format("values of step {}", run_.step() + 1));
+  if (resumed_steps_ == 0) {
+    critic_->add_values(samples);
+    for (const train::TrainSample& sample : samples) update_.values.push_back(sample.values);
+  }
+  TLT_CHECK_INPUT(update_.values.size() == samples.size(), run_.folder().checkpoints(),
+                  ": the checkpoint within step ", run_.step() + 1,
+                  " has not the values of its responses; delete it to resume from the one before");
+  for (size_t i = 0; i < samples.size(); ++i) samples[i].values = update_.values[i];
+  report.end_phase("values");
 }
 
 void RlLoop::add_reference(std::vector<train::TrainSample>& samples) {
@@ -282,7 +302,7 @@ void RlLoop::check_logprobs(const train::TrainStats& stats) const {
       run_.step() + 1, stats.logprob_difference, cause));
 }
 
-// False: given up, because a worker was interrupted; no weight has changed.
+// False: abandoned, because a worker was interrupted; update_ says where.
 bool RlLoop::try_update(const StepGroups& groups, std::span<const train::TrainSample> samples,
                         StepReport& report) {
   const run::DumpedStep batch{run_.step() + 1, groups.prompts(), groups.rollouts(), samples};
@@ -291,17 +311,18 @@ bool RlLoop::try_update(const StepGroups& groups, std::span<const train::TrainSa
     report.end_phase("update_actor");
     return true;
   }
-  const train::TrainStats stats = update_policy(samples, report);
-  if (stats.is_abandoned) return false;
-  run_.check_skipped(stats, trainer_.optimizer(), batch);
-  report.add_training(stats);
+  if (!try_update_policy(samples, report)) return false;
+  run_.check_skipped(update_.policy, trainer_.optimizer(), batch);
+  report.add_training(update_.policy);
   return true;
 }
 
 bool RlLoop::try_update_critic(const run::DumpedStep& batch, StepReport& report) {
   const TimelineSpan span(timeline_.get(), run::kUpdateLane,
                           fmt::format("critic, step {}", run_.step() + 1));
-  const train::TrainStats stats = critic_->update(batch.samples);
+  train::TrainStats& stats = update_.critic;
+  const bool is_done = stats.steps > 0 && !stats.is_abandoned;  // before the run was resumed
+  if (!is_done) stats = critic_->update(batch.samples, std::move(stats));
   if (stats.is_abandoned) return false;
   report.end_phase("update_critic");
   run_.check_skipped(stats, critic_->optimizer(), batch, "critic.optim.lr");
@@ -309,18 +330,19 @@ bool RlLoop::try_update_critic(const run::DumpedStep& batch, StepReport& report)
   return true;
 }
 
-train::TrainStats RlLoop::update_policy(std::span<const train::TrainSample> samples,
-                                        StepReport& report) {
+bool RlLoop::try_update_policy(std::span<const train::TrainSample> samples, StepReport& report) {
   const TimelineSpan span(timeline_.get(), run::kUpdateLane,
                           fmt::format("step {}", run_.step() + 1));
-  train::TrainStats stats = trainer_.update(
-      samples, train::LossKind::kPolicy, options_.actor.ppo_mini_batch_size * options_.rollout.n);
-  if (stats.is_abandoned) return stats;
+  train::TrainStats& stats = update_.policy;
+  stats =
+      trainer_.update(samples, train::LossKind::kPolicy,
+                      options_.actor.ppo_mini_batch_size * options_.rollout.n, std::move(stats));
   check_logprobs(stats);
+  if (stats.is_abandoned) return false;
   trainer_.release_memory();
   report.end_phase("update_actor");
   rollouts_.new_weights();
-  return stats;
+  return true;
 }
 
 void RlLoop::add_worker_metrics(StepReport& report) {
@@ -372,7 +394,8 @@ SamplingPlan RlLoop::training_plan(int64_t gen_batch) {
           .rl_step = static_cast<uint32_t>(gen_batch),
           .seed = static_cast<uint64_t>(options_.trainer.seed),
           .name = {run::kRolloutLane, fmt::format("step {}", run_.step() + 1)},
-          .early_gradients = early_gradients_ ? &*early_gradients_ : nullptr,
+          // Not of another optimizer step than the first one.
+          .early_gradients = early_gradients_ && resumed_steps_ == 0 ? &*early_gradients_ : nullptr,
           .may_stop = true};
 }
 
@@ -391,13 +414,29 @@ void RlLoop::validate(StepReport& report) {
   report.metrics().set("timing_s/testing", watch.seconds());
 }
 
-void RlLoop::save() {
+void RlLoop::gather() {
   rollouts_.gather();
   if (critic_) critic_->gather();
+}
+
+void RlLoop::save() {
+  gather();
   const TimelineSpan span(context_.is_first() ? timeline_.get() : nullptr, run::kSaveLane,
                           "checkpoint");
   run_.save(trainer_.optimizer(), [this](train::CheckpointParts& parts) {
     parts.files.push_back(policy_files_.snapshot());
+    if (critic_) critic_->save(parts);
+    rollouts_.save(parts);
+  });
+}
+
+// After some of the update's optimizer steps: without a folder of the policy, which is none of a
+// whole step.
+void RlLoop::save_within_step() {
+  gather();
+  run_.save_within_step(trainer_.optimizer(), [this](train::CheckpointParts& parts) {
+    parts.files.push_back([update = update_](const std::string& folder) { update.write(folder); });
+    parts.files.push_back(unfinished_->snapshot());
     if (critic_) critic_->save(parts);
     rollouts_.save(parts);
   });
@@ -408,6 +447,10 @@ void RlLoop::resume() {
   if (!checkpoint) return;
   if (critic_) critic_->resume(*checkpoint);
   rollouts_.resume(*checkpoint);
+  if (!checkpoint->is_within_step) return;
+  unfinished_->require(*checkpoint);
+  update_ = UnfinishedUpdate::read(checkpoint->folder);
+  resumed_steps_ = update_.steps();
 }
 
 namespace {

@@ -33,6 +33,7 @@
 #include "rl/score_alarm.h"
 #include "rl/step_report.h"
 #include "rl/unfinished_step.h"
+#include "rl/unfinished_update.h"
 #include "run/join.h"
 #include "run/policy_files.h"
 #include "run/run.h"
@@ -46,8 +47,9 @@ class RlLoop {
   RlLoop(const run::RunOptions& options, const cluster::Launch& launch);
   ~RlLoop();
 
-  // Runs the remaining steps, or until a worker is interrupted. A step that has changed no weight
-  // then ends there: its rollouts so far are kept (unfinished_step.h). Returns the exit code.
+  // Runs the remaining steps, or until a worker is interrupted. Its step then ends there: the
+  // rollouts so far are kept (unfinished_step.h), and what the update has done (unfinished_update.h).
+  // Returns the exit code.
   // Workers that wait to join (run/join.h) end it too, after a step.
   int run();
   // How the run continues then; nullopt: it has ended.
@@ -66,12 +68,16 @@ class RlLoop {
   void check_logprobs(const train::TrainStats& stats) const;
   bool try_update(const StepGroups& groups, std::span<const train::TrainSample> samples,
                   StepReport& report);
-  train::TrainStats update_policy(std::span<const train::TrainSample> samples, StepReport& report);
+  bool try_update_policy(std::span<const train::TrainSample> samples, StepReport& report);
+  void add_values(std::vector<train::TrainSample>& samples, StepReport& report);
   bool try_update_critic(const run::DumpedStep& batch, StepReport& report);
   void add_worker_metrics(StepReport& report);
   void write_rollouts(const StepGroups& groups, std::span<const train::TrainSample> samples);
   void validate(StepReport& report);
+  void save_all();
   void save();
+  void save_within_step();
+  void gather();
   void resume();
 
   std::vector<data::Prompt> next_prompts();
@@ -102,6 +108,8 @@ class RlLoop {
   const run::PolicyFiles policy_files_;
   run::Run run_;  // after all members whose construction can fail
   std::optional<UnfinishedStep> unfinished_;
+  UnfinishedUpdate update_;    // of the present step
+  int64_t resumed_steps_ = 0;  // its optimizer steps that were done before the run was resumed
   std::unique_ptr<Timeline> timeline_;
   ScoreAlarm score_alarm_;  // rank 0
   std::optional<run::JoinRequests> joining_;

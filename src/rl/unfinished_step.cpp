@@ -21,6 +21,7 @@ namespace tlt::rl {
 namespace {
 
 constexpr const char* kFile = "/unfinished_step";
+constexpr const char* kFileInCheckpoint = "/state/unfinished_step";
 constexpr std::string_view kFirstLine = "tlt unfinished step 3\n";
 constexpr int64_t kMaxFileBytes = int64_t{1} << 36;
 // Of the weights, some matrices are hashed: a step changes all of them.
@@ -86,33 +87,57 @@ void warn_skipped(const std::string& path, const std::exception& error) {
               is_sentence ? error.what() : "it is damaged");
 }
 
+// The same of those that the checkpoint within a step cannot do without.
+[[noreturn]] void refuse_required(const std::string& checkpoint, const std::exception& error) {
+  const bool is_sentence = dynamic_cast<const InputError*>(&error) != nullptr;
+  throw InputError(
+      check_internal::concat(checkpoint, kFileInCheckpoint, ": these responses cannot be used (",
+                             is_sentence ? error.what() : "they are damaged", "); delete ",
+                             checkpoint, " to resume from the checkpoint before it"));
+}
+
 }  // namespace
 
 UnfinishedStep::UnfinishedStep(const run::RunOptions& options, const run::RunContext& context,
                                const std::string& run_folder)
     : options_(options), context_(context), path_(run_folder + kFile) {
-  if (context_.is_first()) read();
+  if (context_.is_first() && std::filesystem::exists(path_)) {
+    try {
+      read(path_);
+    } catch (const std::exception& error) {
+      kept_.clear();
+      warn_skipped(path_, error);
+    }
+  }
   at::Tensor step = at::tensor({kept_step_}, at::kLong);
   context_.comm->broadcast(step, /*root=*/0);
   kept_step_ = step.item<int64_t>();
 }
 
-void UnfinishedStep::read() {
-  if (!std::filesystem::exists(path_)) return;
+void UnfinishedStep::read(const std::string& path) {
+  const std::string bytes = read_sealed_file(path, {kFirstLine, kMaxFileBytes});
+  ByteReader in(bytes);
+  const auto step = in.value<int64_t>();
+  kept_state_ = in.list<std::string>();
+  while (!in.at_end()) {
+    Batch& batch = kept_.emplace_back();
+    batch.prompts = in.list<std::string>();
+    batch.rollouts = in.list<std::string>();
+  }
+  kept_step_ = step;
+}
+
+void UnfinishedStep::require(const train::CheckpointPlace& checkpoint) {
+  required_ = checkpoint.folder;
+  kept_step_ = checkpoint.step;
+  if (!context_.is_first()) return;
+  kept_.clear();
+  const std::string path = checkpoint.folder + kFileInCheckpoint;
   try {
-    const std::string bytes = read_sealed_file(path_, {kFirstLine, kMaxFileBytes});
-    ByteReader in(bytes);
-    const auto step = in.value<int64_t>();
-    kept_state_ = in.list<std::string>();
-    while (!in.at_end()) {
-      Batch& batch = kept_.emplace_back();
-      batch.prompts = in.list<std::string>();
-      batch.rollouts = in.list<std::string>();
-    }
-    kept_step_ = step;
+    read(path);
+    TLT_CHECK_INPUT(kept_step_ == checkpoint.step, "it is of another step");
   } catch (const std::exception& error) {
-    kept_.clear();
-    warn_skipped(path_, error);
+    refuse_required(checkpoint.folder, error);
   }
 }
 
@@ -128,6 +153,9 @@ std::vector<run::Rollout> UnfinishedStep::known(std::span<const data::Prompt> pr
   if (kept_step_ != steps_done_) return {};
   std::string bytes;
   if (context_.is_first() && batch_ < kept_.size()) bytes = try_known(prompts, plan);
+  TLT_CHECK_INPUT(!context_.is_first() || required_.empty() || !bytes.empty(), required_,
+                  kFileInCheckpoint, ": too few responses; delete ", required_,
+                  " to resume from the checkpoint before it");
   ++batch_;
   return run::unpack(context_.comm->all_gather_bytes(bytes).front());
 }
@@ -146,11 +174,15 @@ std::string UnfinishedStep::try_known(std::span<const data::Prompt> prompts,
     const auto finished = std::ranges::count_if(rollouts, [](const run::Rollout& rollout) {
       return rollout.response.finish != rollout::FinishReason::kCancelled;
     });
+    TLT_CHECK_INPUT(required_.empty() || (finished == std::ssize(prompts) * plan.samples &&
+                                          std::ranges::all_of(rollouts, &run::Rollout::is_scored)),
+                    "some are missing");
     log_info("step {}: {} of {} responses are from before the interruption, and {} continue",
              steps_done_ + 1, finished, std::ssize(prompts) * plan.samples,
              std::ssize(rollouts) - finished);
     return batch.rollouts;
   } catch (const std::exception& error) {
+    if (!required_.empty()) refuse_required(required_, error);
     warn_skipped(path_, error);
     kept_.clear();
     return {};
@@ -167,23 +199,36 @@ void UnfinishedStep::add(std::span<const data::Prompt> prompts, const SamplingPl
 void UnfinishedStep::save() const {
   if (!context_.is_first()) return;
   try {
-    ByteWriter out;
-    out.value(steps_done_);
-    out.list(hash_of_state());  // no weight has changed in the step
-    const auto write = [&](const Batch& batch) {
-      out.list(batch.prompts);
-      out.list(batch.rollouts);
-    };
-    std::ranges::for_each(batches_, write);
-    if (kept_step_ == steps_done_ && batches_.size() < kept_.size())
-      std::ranges::for_each(std::span(kept_).subspan(batches_.size()), write);  // not reached
-    write_sealed_file(path_, kFirstLine, out.take());
+    write_sealed_file(path_, kFirstLine, packed());
   } catch (const Error& error) {
     log_warning("the responses of step {} so far are not kept: {}", steps_done_ + 1, error.what());
   }
 }
 
+std::function<void(const std::string& folder)> UnfinishedStep::snapshot() const {
+  return [bytes = packed()](const std::string& folder) {
+    write_sealed_file(folder + kFileInCheckpoint, kFirstLine, bytes);
+  };
+}
+
+// With the present weights: those that the responses are of, or those of the checkpoint they are
+// in.
+std::string UnfinishedStep::packed() const {
+  ByteWriter out;
+  out.value(steps_done_);
+  out.list(hash_of_state());
+  const auto write = [&](const Batch& batch) {
+    out.list(batch.prompts);
+    out.list(batch.rollouts);
+  };
+  std::ranges::for_each(batches_, write);
+  if (kept_step_ == steps_done_ && batches_.size() < kept_.size())
+    std::ranges::for_each(std::span(kept_).subspan(batches_.size()), write);  // not reached
+  return out.take();
+}
+
 void UnfinishedStep::finish() {
+  required_.clear();
   has_rollouts_ = false;
   batches_.clear();
   if (kept_step_ < 0 || kept_step_ > steps_done_) return;

@@ -1,5 +1,8 @@
-// UnfinishedStep: keeps the rollouts of a step that an interrupt ended before its update, in the
-// file unfinished_step of the run folder, and returns them when the resumed run is in that step.
+// UnfinishedStep: keeps the rollouts of a step that an interrupt ended, in the file unfinished_step
+// of the run folder, and returns them when the resumed run is in that step.
+//
+// If some optimizer steps of the update were done, the rollouts are part of the checkpoint that has
+// their weights (unfinished_update.h): the rest of the update needs these and no others.
 //
 // They fit only if everything that tokens and scores depend on is the same: options, weights, step
 // and prompts, which a hash stands for. What does not fit, or is damaged, is skipped with a warning:
@@ -20,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +33,7 @@
 #include "run/rollout.h"
 #include "run/run_context.h"
 #include "run/run_options.h"
+#include "train/checkpoint.h"
 
 namespace tlt::rl {
 
@@ -48,6 +53,12 @@ class UnfinishedStep {
 
   // Writes the step's rollouts. An error is a warning: the run is resumable without them.
   void save() const;
+  // Writes them into a checkpoint, on rank 0, with the present weights. They are copied when it is
+  // called, and written when the result is.
+  std::function<void(const std::string& folder)> snapshot() const;
+  // Reads those of the checkpoint that the run was resumed from. All workers. InputError: it has
+  // none; later, in known(): they do not fit.
+  void require(const train::CheckpointPlace& checkpoint);
   // The step is done: its rollouts are not needed any more.
   void finish();
 
@@ -56,7 +67,8 @@ class UnfinishedStep {
     std::string prompts;   // their hash
     std::string rollouts;  // run::pack()
   };
-  void read();
+  void read(const std::string& path);
+  std::string packed() const;
   std::string hash_of_state() const;
   std::string try_known(std::span<const data::Prompt> prompts, const SamplingPlan& plan);
 
@@ -69,6 +81,7 @@ class UnfinishedStep {
   int64_t steps_done_ = 0;
   size_t batch_ = 0;  // of the step, for known()
   bool has_rollouts_ = false;
+  std::string required_;        // the folder of require(); empty: the rollouts may be missing
   std::vector<Batch> batches_;  // rank 0
 };
 

@@ -14,10 +14,13 @@ namespace {
 constexpr int64_t kNone = -1;
 
 // What rank 0 tells the others.
-std::string search(const std::string& folder) {
-  nlohmann::json told = {{"step", kNone}, {"fault", ""}};
+std::string search(const std::string& folder, const std::string& options) {
+  nlohmann::json told = {{"step", kNone}, {"is_within_step", false}, {"fault", ""}};
   try {
     if (const auto found = train::find_latest(folder)) told["step"] = found->step;
+    const auto within = options.empty() ? std::nullopt : train::find_within_step(folder, options);
+    if (within && within->step >= told["step"].get<int64_t>())
+      told.update({{"step", within->step}, {"is_within_step", true}});
   } catch (const InputError& error) {
     told["fault"] = error.what();
   }
@@ -27,9 +30,10 @@ std::string search(const std::string& folder) {
 }  // namespace
 
 std::optional<train::CheckpointPlace> find_checkpoint(const std::string& folder,
-                                                      cluster::Comm& comm) {
+                                                      cluster::Comm& comm,
+                                                      const std::string& options) {
   std::future<std::string> searched;
-  if (comm.rank() == 0) searched = std::async(std::launch::async, search, folder);
+  if (comm.rank() == 0) searched = std::async(std::launch::async, search, folder, options);
   std::string text;
   do {  // to check large checkpoints may take longer than a collective
     std::string mine;
@@ -42,7 +46,9 @@ std::optional<train::CheckpointPlace> find_checkpoint(const std::string& folder,
   if (!fault.empty()) throw InputError(fault);
   const auto step = told.at("step").get<int64_t>();
   if (step == kNone) return std::nullopt;
-  train::CheckpointPlace place = train::place_of(folder, step);
+  train::CheckpointPlace place = told.at("is_within_step").get<bool>()
+                                     ? train::place_within_step(folder, step)
+                                     : train::place_of(folder, step);
   const std::vector<std::string> manifests = comm.all_gather_bytes(train::manifest_digest(place));
   for (size_t rank = 1; rank < manifests.size(); ++rank)
     TLT_CHECK_INPUT(

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/checksum.h"
 #include "base/log.h"
 #include "base/sentence.h"
 #include "run/find_checkpoint.h"
@@ -26,17 +27,22 @@ RunIdentity identity_of(const std::string& command, const RunOptions& options,
   return identity;
 }
 
+std::string digest_of(const RunIdentity& identity) {
+  return sha256(identity.model + "\n" + identity.options);
+}
+
 }  // namespace
 
 Run::Run(const std::string& command, const RunOptions& options, const RunContext& context,
          const std::string& more)
     : options_(options),
       context_(context),
-      folder_(options, identity_of(command, options, context, more), *context.comm) {}
+      identity_(identity_of(command, options, context, more)),
+      folder_(options, identity_, *context.comm) {}
 
 std::optional<train::CheckpointPlace> Run::resume(train::Optimizer& optimizer,
                                                   data::Sampler& sampler) {
-  auto found = find_checkpoint(folder_.checkpoints(), *context_.comm);
+  auto found = find_checkpoint(folder_.checkpoints(), *context_.comm, digest_of(identity_));
   if (!found) return std::nullopt;
   const SavedState saved = parse_state(train::read_text(*found, train::kLoopText).value(),
                                        found->folder + "/state/" + train::kLoopText);
@@ -45,7 +51,9 @@ std::optional<train::CheckpointPlace> Run::resume(train::Optimizer& optimizer,
   if (context_.adapter) context_.adapter->merge();
   sampler.restore(saved.state.cursor);
   state_ = saved.state;
-  if (context_.is_first()) log_info("resuming from {}, step {}", found->folder, state_.step);
+  if (context_.is_first())
+    log_info("resuming from {}, {} {}", found->folder,
+             found->is_within_step ? "within the update after step" : "step", state_.step);
   return found;
 }
 
@@ -86,19 +94,37 @@ bool Run::is_due(int64_t frequency) const {
 
 bool Run::is_unsaved() const { return options_.trainer.save_freq > 0 && saved_step_ < state_.step; }
 
+// nullopt on the workers that do not write it.
+std::optional<train::CheckpointParts> Run::parts_of(const train::Optimizer& optimizer) const {
+  train::CheckpointParts parts;
+  if (checkpoints_ || optimizer.is_shared()) parts.optimizer = optimizer.snapshot();
+  if (!checkpoints_) return std::nullopt;
+  parts.texts[train::kLoopText] = to_json({.state = state_,
+                                           .optimizer_steps = optimizer.steps(),
+                                           .skipped_in_row = optimizer.skipped_in_row()});
+  return parts;
+}
+
 void Run::save(const train::Optimizer& optimizer,
                const std::function<void(train::CheckpointParts& parts)>& add) {
   const Stopwatch watch;
   saved_step_ = state_.step;
-  train::CheckpointParts parts;
-  if (checkpoints_ || optimizer.is_shared()) parts.optimizer = optimizer.snapshot();
-  if (!checkpoints_) return;
-  parts.texts[train::kLoopText] = to_json({.state = state_,
-                                           .optimizer_steps = optimizer.steps(),
-                                           .skipped_in_row = optimizer.skipped_in_row()});
-  add(parts);
-  checkpoints_->save(state_.step, std::move(parts));
+  auto parts = parts_of(optimizer);
+  if (!parts) return;
+  add(*parts);
+  checkpoints_->save(state_.step, std::move(*parts));
   save_seconds_ = watch.seconds();
+}
+
+void Run::save_within_step(const train::Optimizer& optimizer,
+                           const std::function<void(train::CheckpointParts& parts)>& add) {
+  if (options_.trainer.save_freq == 0) return;
+  saved_step_ = state_.step;
+  auto parts = parts_of(optimizer);
+  if (!parts) return;
+  parts->texts[train::kOptionsText] = digest_of(identity_);
+  add(*parts);
+  checkpoints_->save_within_step(std::move(*parts));
 }
 
 void Run::check_skipped(const SkippedSteps& skipped) const {

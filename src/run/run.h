@@ -45,6 +45,7 @@
 #include "run/report/run_summary.h"
 #include "run/run_context.h"
 #include "run/run_folder.h"
+#include "run/run_identity.h"
 #include "run/run_options.h"
 #include "train/checkpoint.h"
 #include "train/trainer.h"
@@ -93,6 +94,10 @@ class Run {
   // Saves a checkpoint of the present step; `add` adds the networks, on rank 0 only.
   void save(const train::Optimizer& optimizer,
             const std::function<void(train::CheckpointParts& parts)>& add);
+  // The same within the next step, some of whose optimizer steps are done; only the same options
+  // resume from it. Nothing without checkpoints (trainer.save_freq=0).
+  void save_within_step(const train::Optimizer& optimizer,
+                        const std::function<void(train::CheckpointParts& parts)>& add);
 
   // Waits until the checkpoints are on the disk.
   void drain() {
@@ -137,11 +142,13 @@ class Run {
   double seconds() const { return watch_.seconds(); }  // since begin()
 
  private:
+  std::optional<train::CheckpointParts> parts_of(const train::Optimizer& optimizer) const;
   void close(int exit_code);
   std::optional<double> eta_seconds() const;
 
   const RunOptions& options_;
   const RunContext& context_;
+  const RunIdentity identity_;  // rank 0
   RunFolder folder_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   LoopState state_;

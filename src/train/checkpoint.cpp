@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kManifest = "MANIFEST.json";
 constexpr const char* kOptimizer = "state/optimizer.safetensors";
 constexpr const char* kLoop = "state/loop.json";
+constexpr const char* kWithinStep = "unfinished_update";
 constexpr int64_t kMaxJsonBytes = int64_t{16} << 20;
 
 std::string name_of(int64_t step) { return fmt::format("step_{:06}", step); }
@@ -98,15 +99,23 @@ CheckpointWriter::CheckpointWriter(std::string folder, int64_t keep, int64_t res
     : folder_(std::move(folder)), keep_(keep), resumed_from_(resumed_from), writer_(1) {}
 
 void CheckpointWriter::save(int64_t step, CheckpointParts parts) {
-  TLT_CHECK(parts.texts.contains(kLoopText));
-  // Shared, so that the job can be copied.
-  writer_.push([this, step, parts = std::make_shared<CheckpointParts>(std::move(parts))] {
-    write(step, *parts);
-  });
+  push(std::move(parts),
+       [this, step](const CheckpointParts& copied) { write_whole(step, copied); });
 }
 
-void CheckpointWriter::write(int64_t step, const CheckpointParts& parts) {
-  const std::string name = name_of(step);
+void CheckpointWriter::save_within_step(CheckpointParts parts) {
+  push(std::move(parts), [this](const CheckpointParts& copied) { write(kWithinStep, copied); });
+}
+
+void CheckpointWriter::push(CheckpointParts parts,
+                            std::function<void(const CheckpointParts&)> write) {
+  TLT_CHECK(parts.texts.contains(kLoopText));
+  // Shared, so that the job can be copied.
+  writer_.push([write = std::move(write),
+                shared = std::make_shared<CheckpointParts>(std::move(parts))] { write(*shared); });
+}
+
+void CheckpointWriter::write(const std::string& name, const CheckpointParts& parts) const {
   AtomicFolder checkpoint(folder_ + "/" + name);
   make_folder(checkpoint.path() + "/state");
   for (const auto& write_files : parts.files) write_files(checkpoint.path());
@@ -115,7 +124,13 @@ void CheckpointWriter::write(int64_t step, const CheckpointParts& parts) {
     write_file_atomic(checkpoint.path() + "/state/" + file, text);
   write_manifest(checkpoint.path());
   checkpoint.commit();
+}
+
+void CheckpointWriter::write_whole(int64_t step, const CheckpointParts& parts) {
+  const std::string name = name_of(step);
+  write(name, parts);
   write_file_atomic(folder_ + "/latest", name + "\n");
+  for (const char* left : {"", ".writing"}) fs::remove_all(folder_ + "/" + kWithinStep + left);
   written_.insert(step);
   delete_old();
 }
@@ -143,8 +158,34 @@ std::optional<CheckpointPlace> find_latest(const std::string& folder) {
   return std::nullopt;
 }
 
+std::optional<CheckpointPlace> find_within_step(const std::string& folder,
+                                                const std::string& options) {
+  const std::string path = folder + "/" + kWithinStep;
+  if (!fs::exists(path)) return std::nullopt;
+  int64_t step = -1;
+  std::string fault;
+  try {
+    const auto loop = nlohmann::json::parse(read_file(path + "/" + kLoop, kMaxJsonBytes));
+    step = loop.at("step").get<int64_t>();
+    fault = find_fault(path, step);
+    if (fault.empty() && read_text(place_within_step(folder, step), kOptionsText) != options)
+      fault = "it is of other options";
+  } catch (const nlohmann::json::exception& error) {
+    fault = fmt::format("{}: {}", kLoop, json_fault(error));
+  } catch (const std::exception& error) {
+    fault = error.what();
+  }
+  if (fault.empty()) return place_within_step(folder, step);
+  log_warning("{} is not used ({}); resuming from the last whole step", path, fault);
+  return std::nullopt;
+}
+
 CheckpointPlace place_of(const std::string& folder, int64_t step) {
   return {folder + "/" + name_of(step), step};
+}
+
+CheckpointPlace place_within_step(const std::string& folder, int64_t steps_done) {
+  return {folder + "/" + kWithinStep, steps_done, /*is_within_step=*/true};
 }
 
 std::string manifest_digest(const CheckpointPlace& place) {

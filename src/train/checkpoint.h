@@ -6,6 +6,7 @@
 //   checkpoints/step_000010/state/loop.json    how far the run was (run/loop_state.h); and other
 //   texts checkpoints/step_000010/MANIFEST.json      size and SHA-256 of each file
 //   checkpoints/latest                         "step_000010"
+//   checkpoints/unfinished_update/             the same within a step, after some optimizer steps
 //
 // A checkpoint is written under a temporary name, flushed to the disk and renamed: what has its
 // final name is whole.
@@ -30,6 +31,8 @@ namespace tlt::train {
 // What is kept in state/ besides the optimizer, by file name; kLoopText is always there.
 using StateTexts = std::map<std::string, std::string>;
 inline constexpr const char* kLoopText = "loop.json";
+// Of a checkpoint within a step: stands for all options that its results depend on.
+inline constexpr const char* kOptionsText = "options.sha256";
 
 // What a checkpoint is made of. REQUIRES: copies, since another thread writes them.
 struct CheckpointParts {
@@ -48,14 +51,17 @@ class CheckpointWriter {
   CheckpointWriter(std::string folder, int64_t keep, int64_t resumed_from = 0);
 
   // Writes in the background; waits only when the one before is not written yet. Throws what an
-  // earlier write threw.
+  // earlier write threw. A checkpoint within a step goes when the next whole one is there.
   void save(int64_t step, CheckpointParts parts);
+  void save_within_step(CheckpointParts parts);
 
   // Waits for the disk.
   void drain() { writer_.drain(); }
 
  private:
-  void write(int64_t step, const CheckpointParts& parts);
+  void write(const std::string& name, const CheckpointParts& parts) const;
+  void write_whole(int64_t step, const CheckpointParts& parts);
+  void push(CheckpointParts parts, std::function<void(const CheckpointParts&)> write);
   void delete_old();
 
   const std::string folder_;
@@ -66,7 +72,8 @@ class CheckpointWriter {
 
 struct CheckpointPlace {
   std::string folder;  // …/checkpoints/step_000010
-  int64_t step = 0;
+  int64_t step = 0;    // steps done
+  bool is_within_step = false;
 };
 
 // The newest checkpoint whose files are all as the manifest says, and whose loop.json is of the
@@ -74,8 +81,14 @@ struct CheckpointPlace {
 // nullopt: there is none. InputError: there are some, and all of them are broken.
 std::optional<CheckpointPlace> find_latest(const std::string& folder);
 
+// The checkpoint within a step, if there is one that is whole and whose kOptionsText is `options`; a
+// warning says why another one is not used.
+std::optional<CheckpointPlace> find_within_step(const std::string& folder,
+                                                const std::string& options);
+
 // Where the checkpoint of a step is, if there is one.
 CheckpointPlace place_of(const std::string& folder, int64_t step);
+CheckpointPlace place_within_step(const std::string& folder, int64_t steps_done);
 
 // SHA-256 of the manifest, which has those of all files; empty: there is none.
 std::string manifest_digest(const CheckpointPlace& place);

@@ -94,6 +94,22 @@ const model::PolicyModel& computed(const model::PolicyModel& model, const Traini
   return run.group ? run.group->shard->part() : model;
 }
 
+// Adds an optimizer step to those of an update; the differences are those of the first one.
+void add_step(TrainStats step, TrainStats& total) {
+  if (total.steps == 0) {
+    total = std::move(step);
+    total.steps = 1;
+    return;
+  }
+  ++total.steps;
+  for (size_t i = 0; i < total.metrics.size(); ++i)
+    total.metrics[i].second += step.metrics.at(i).second;
+  total.packs += step.packs;
+  total.tokens += step.tokens;
+  total.skipped_steps += step.skipped_steps;
+  if (!step.fault.empty()) total.fault = std::move(step.fault);
+}
+
 const std::vector<model::Parameter>& learning(const model::PolicyModel& model,
                                               const TrainingRun& run) {
   return run.critic ? run.critic->parameters() : trained_parameters(model, run.adapter);
@@ -189,29 +205,25 @@ Trainer::Trainer(const model::PolicyModel& model, const TrainerOptions& options,
 Trainer::~Trainer() = default;
 
 TrainStats Trainer::update(std::span<const TrainSample> samples, LossKind kind,
-                           int64_t samples_per_step) {
+                           int64_t samples_per_step, TrainStats done) {
   TLT_CHECK(!samples.empty(), "nothing to train on");
   const size_t size = samples_per_step > 0 ? static_cast<size_t>(samples_per_step) : samples.size();
-  TrainStats total;
-  int64_t steps = 0;
+  TrainStats total = std::move(done);
+  total.is_abandoned = false;
+  int64_t step_of_update = 0;
   for (int64_t epoch = 0; epoch < options_.ppo_epochs; ++epoch)
     for (size_t first = 0; first < samples.size(); first += size) {
+      if (step_of_update++ < total.steps) continue;
       if (!total.fault.empty() && has_skipped_too_many()) break;
       TrainStats stats = step(samples.subspan(first, std::min(size, samples.size() - first)), kind,
-                              /*is_first=*/steps == 0);
-      if (stats.is_abandoned) return stats;
-      if (steps++ == 0) {
-        total = std::move(stats);
-        continue;
+                              /*is_first=*/total.steps == 0);
+      if (stats.is_abandoned) {
+        total.is_abandoned = true;
+        return total;
       }
-      for (size_t i = 0; i < total.metrics.size(); ++i)
-        total.metrics[i].second += stats.metrics[i].second;
-      total.packs += stats.packs;
-      total.tokens += stats.tokens;
-      total.skipped_steps += stats.skipped_steps;
-      if (!stats.fault.empty()) total.fault = std::move(stats.fault);
+      add_step(std::move(stats), total);
     }
-  for (auto& [name, value] : total.metrics) value /= static_cast<double>(steps);
+  for (auto& [name, value] : total.metrics) value /= static_cast<double>(total.steps);
   return total;
 }
 
@@ -249,13 +261,12 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
     start(std::make_unique<PreferenceLoss>(options_.loss.dpo, samples));
   if (kind == LossKind::kValue) start(std::make_unique<ValueLoss>(options_.loss, samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
-  show_batch(samples);
+  const bool is_shown = try_show_batch(samples);
   const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
   const Early early = take_early(plan, samples);
-  const bool may_stop = is_first && should_stop_;
   const bool is_complete =
-      try_compute(plan, plan.share(early.is_done, comm_, early.loads), may_stop);
-  if (may_stop && comm_.all_reduce_sum(std::vector<double>{is_complete ? 0.0 : 1.0})[0] > 0) {
+      try_compute(plan, plan.share(early.is_done, comm_, early.loads)) && is_shown;
+  if (should_stop_ && comm_.all_reduce_sum(std::vector<double>{is_complete ? 0.0 : 1.0})[0] > 0) {
     progress_.reset();
     TrainStats abandoned;
     abandoned.is_abandoned = true;
@@ -282,6 +293,7 @@ std::string Trainer::agreed_fault(const std::string& own) const {
 
 // The ranks of a group compute a pack together, and so all of them stop, or none.
 bool Trainer::should_stop() const {
+  if (!should_stop_) return false;
   const bool own = should_stop_();
   if (!run_.group) return own;
   return run_.group->members->all_reduce_sum(std::vector<double>{own ? 1.0 : 0.0})[0] > 0;
@@ -307,11 +319,18 @@ void Trainer::release_memory() {
 }
 
 // For a loss that depends on the whole mini-batch: one more forward pass. All workers together.
-void Trainer::show_batch(std::span<const TrainSample> samples) {
-  if (!progress_->loss->wants_batch()) return;
-  const std::vector<std::vector<float>> logprobs = score_samples(
-      model_, samples, {.temperature = run_.temperature, .max_tokens = options_.max_tokens}, comm_);
+// False: this one has stopped before it had its share.
+bool Trainer::try_show_batch(std::span<const TrainSample> samples) {
+  if (!progress_->loss->wants_batch()) return true;
+  bool has_stopped = false;
+  const auto is_stopped = [&] { return has_stopped = has_stopped || should_stop(); };
+  const std::vector<std::vector<float>> logprobs = score_samples(model_, samples,
+                                                                 {.temperature = run_.temperature,
+                                                                  .max_tokens = options_.max_tokens,
+                                                                  .should_stop = is_stopped},
+                                                                 comm_);
   progress_->loss->see_batch(samples, logprobs, optimizer_.steps());
+  return !has_stopped;
 }
 
 bool Trainer::compute_early(std::span<const TrainSample> group) {
@@ -359,10 +378,10 @@ Trainer::Early Trainer::take_early(const PackPlan& plan, std::span<const TrainSa
 }
 
 // The pack in progress, then these. False: stopped before the last one.
-bool Trainer::try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop) {
+bool Trainer::try_compute(const PackPlan& plan, const std::vector<size_t>& indices) {
   const auto try_finish_pack = [&] {
     while (progress_->pass) {
-      if (may_stop && should_stop()) return false;
+      if (should_stop()) return false;
       advance_pack();
     }
     return true;

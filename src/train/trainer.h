@@ -78,7 +78,8 @@ struct TrainerOptions {
   void check() const;
 };
 
-// Statistics of one update: metrics (verl's names), averaged over its optimizer steps.
+// Statistics of one update: metrics (verl's names), averaged over its optimizer steps; of an
+// abandoned one their sums.
 struct TrainStats {
   std::vector<std::pair<std::string, double>> metrics;
   // Largest difference between the rollout's logprobs and this model's, before the first optimizer
@@ -91,7 +92,8 @@ struct TrainStats {
   int64_t optimizer_bytes = 0;  // master weights and moments on this worker
   int64_t skipped_steps = 0;    // optimizer steps left out because their gradient is invalid
   std::string fault;            // of the last of them (gradient_sum.h)
-  bool is_abandoned = false;    // set_should_stop(): no weight has changed, and no metric is set
+  int64_t steps = 0;            // optimizer steps done, those left out included
+  bool is_abandoned = false;    // set_should_stop(): further steps are to be done
 };
 
 // kPreference: the samples are pairs, each chosen response before its rejected one.
@@ -126,10 +128,11 @@ class Trainer {
   // One optimizer step for each mini-batch of samples_per_step samples (0: all of them) in each
   // epoch. A step whose gradient is invalid is skipped, on all workers: nothing changes but
   // Optimizer::skipped_in_row(). When that exceeds kMaxSkippedSteps, no further steps are done, and
-  // the caller ends the run. REQUIRES: the same samples, in the same order, on every worker; of
-  // preference pairs an even samples_per_step.
+  // the caller ends the run. `done`: of an abandoned update of the same samples, which it continues,
+  // with the weights that it left. REQUIRES: the same samples, in the same order, on every worker;
+  // of preference pairs an even samples_per_step.
   TrainStats update(std::span<const TrainSample> samples, LossKind kind,
-                    int64_t samples_per_step = 0);
+                    int64_t samples_per_step = 0, TrainStats done = {});
 
   // Computes gradients of a group before update() has its whole batch, so that an idle worker does
   // what the update would do. Each call goes one layer further through the group's packs, with the
@@ -145,8 +148,9 @@ class Trainer {
     on_pack_ = std::move(on_pack);
   }
 
-  // `should_stop` is called often before the first optimizer step of an update: true on any worker
-  // abandons the update. REQUIRES: set on every worker or on none.
+  // `should_stop` is called often while an update computes gradients: true on any worker abandons
+  // the update, before an optimizer step. REQUIRES: once true, it stays true; set on every worker or
+  // on none.
   void set_should_stop(std::function<bool()> should_stop) { should_stop_ = std::move(should_stop); }
 
   // Frees the activations, which are kept from pack to pack otherwise, for the time of the rollouts.
@@ -167,8 +171,8 @@ class Trainer {
   std::string agreed_fault(const std::string& own) const;
   bool should_stop() const;
   void start(std::unique_ptr<TokenLoss> loss);
-  void show_batch(std::span<const TrainSample> samples);
-  bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices, bool may_stop);
+  bool try_show_batch(std::span<const TrainSample> samples);
+  bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices);
   void compare_with_others(const PackPlan& plan, std::span<const TrainSample> samples);
   void begin_pack(const PackPlan& plan, const PlannedPack& pack);
   bool advance_pack();

@@ -10,6 +10,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "tests/support/golden_batch.h"
@@ -379,6 +381,52 @@ TEST(TrainerTest, MinibatchesAndEpochsAreOptimizerStepsInOrder) {
       loss += metrics_of(plain.update(part, LossKind::kPolicy)).at("actor/loss") / 4;
   EXPECT_TRUE(tests::all_equal(tests::weights_of(*model), tests::weights_of(*by_hand)));
   EXPECT_NEAR(metrics_of(stats).at("actor/loss"), loss, 1e-12);
+}
+
+// Whenever a worker stops an update: it continues with the optimizer step in which it was stopped,
+// also by another number of workers that have the weights.
+TEST(TrainerTest, AbandonedUpdateContinuesBitForBit) {
+  const auto alone = solo();
+  const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
+  for (const char* mode : {"vanilla", "kl_cov"}) {
+    TrainerOptions options = small_packs();
+    options.ppo_epochs = 2;
+    options.loss.policy_loss.loss_mode = mode;
+    if (options.loss.policy_loss.loss_mode == "kl_cov") options.loss.policy_loss.kl_cov_ratio = 0.2;
+    const auto whole_model = golden_model("qwen2_tied");
+    Trainer whole(*whole_model, options, *alone, {.total_steps = 10});
+    const TrainStats want = whole.update(samples, LossKind::kPolicy, /*samples_per_step=*/2);
+    std::set<int64_t> stopped_at;
+    for (int calls = 0;; calls += 3) {
+      TrainStats done;
+      std::vector<std::pair<std::string, at::Tensor>> state;
+      std::mutex mutex;
+      run_workers(2, [&](cluster::Comm& comm) {
+        const auto model = golden_model("qwen2_tied");
+        Trainer trainer(*model, options, comm, {.total_steps = 10});
+        int left = comm.rank() == 1 ? calls : 1'000'000;
+        trainer.set_should_stop([&] { return --left < 0; });
+        const TrainStats stats = trainer.update(samples, LossKind::kPolicy, 2);
+        const std::lock_guard lock(mutex);
+        if (comm.rank() != 0) return;
+        done = stats;
+        for (const auto& [name, tensor] : trainer.optimizer().state())
+          state.emplace_back(name, tensor.clone());
+      });
+      if (!done.is_abandoned) break;
+      stopped_at.insert(done.steps);
+      const auto model = golden_model("qwen2_tied");
+      Trainer trainer(*model, options, *alone, {.total_steps = 10});
+      trainer.optimizer().load(state, done.steps);
+      const TrainStats stats = trainer.update(samples, LossKind::kPolicy, 2, done);
+      EXPECT_FALSE(stats.is_abandoned);
+      EXPECT_EQ(metrics_of(stats), metrics_of(want)) << mode << " " << calls;
+      EXPECT_EQ(stats.tokens, want.tokens) << mode << " " << calls;
+      EXPECT_TRUE(tests::all_equal(tests::weights_of(*model), tests::weights_of(*whole_model)))
+          << mode << " " << calls;
+    }
+    EXPECT_GT(std::ssize(stopped_at), 2) << "of " << want.steps << " optimizer steps";
+  }
 }
 
 TEST(TrainerTest, SamplesWithoutAdvantageAreOnlyMeasured) {

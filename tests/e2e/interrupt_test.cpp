@@ -114,6 +114,47 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     expect_same_as_whole(run);
   }
 
+  // Updates of many optimizer steps.
+  static std::vector<std::string> with_small_updates(std::vector<std::string> more) {
+    more.insert(more.end(), {"actor.ppo_mini_batch_size=2", "actor.ppo_epochs=3"});
+    return more;
+  }
+
+  // Starts the run and ends it by SIGTERM after an optimizer step of the first update.
+  void stop_within_update(const tests::StackPeek& peek, const std::filesystem::path& run,
+                          const std::vector<std::string>& more) const {
+    Program program(slow_run(run, GetParam(), with_small_updates(more)), scratch_ / "log");
+    pid_t worker = -1;
+    for (int i = 0; i < 3000 && worker < 0; ++i) {
+      worker = GetParam() == 1 ? program.pid() : worker_of(program.pid(), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ASSERT_GT(worker, 0);
+    int code = 0;
+    while (!peek.is_within(worker, 0))
+      ASSERT_FALSE(program.wait_for(0.0005, &code)) << program.output();
+    kill(worker, SIGTERM);
+    expect_interrupted(program, SIGTERM);
+    EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
+    EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
+    EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
+  }
+
+  void interrupt_within_update(const std::vector<std::string>& more) const {
+    const tests::StackPeek peek({"tlt::train::Optimizer::step("});
+    if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+    run_whole(with_small_updates(more));
+    const auto run = scratch_ / "run";
+    ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, more));
+    ASSERT_EQ(
+        run_program(slow_run(run, 3 - GetParam(), with_small_updates(more)), scratch_ / "log"), 0)
+        << read_text(scratch_ / "log");
+    EXPECT_THAT(read_text(scratch_ / "log"), HasSubstr("within the update after step 0"));
+    EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(kResponses, 0));
+    expect_same_as_whole(run);
+    EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/unfinished_update"));
+  }
+
   const Scratch scratch_;
 };
 
@@ -161,6 +202,34 @@ TEST_P(InterruptTest, InTheUpdateOfACriticKeepsAllResponses) {
   if (IsSkipped()) return;
   tests::expect_same_files(scratch_ / "run", scratch_ / "whole",
                            tests::critic_files(kInterruptSteps));
+}
+
+// After some of the update's optimizer steps. The checkpoint within the step has what they have done:
+// the resumed run neither decodes nor repeats one of them.
+TEST_P(InterruptTest, AfterAnOptimizerStepKeepsTheUpdate) { interrupt_within_update({}); }
+
+// The critic's values of the responses are those from before its update.
+TEST_P(InterruptTest, AfterAnOptimizerStepOfACriticKeepsTheUpdate) {
+  interrupt_within_update({"algorithm.adv_estimator=gae"});
+  if (IsSkipped()) return;
+  tests::expect_same_files(scratch_ / "run", scratch_ / "whole",
+                           tests::critic_files(kInterruptSteps));
+}
+
+// Only the same options continue an update; with others the run begins its last whole step again.
+TEST_P(InterruptTest, UpdateOfOtherOptionsIsNotContinued) {
+  const tests::StackPeek peek({"tlt::train::Optimizer::step("});
+  if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  const auto run = scratch_ / "run";
+  ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, {}));
+  ASSERT_EQ(run_program(slow_run(run, 1, with_small_updates({"--override", "actor.optim.lr=1e-5"})),
+                        scratch_ / "log"),
+            0)
+      << read_text(scratch_ / "log");
+  EXPECT_THAT(read_text(scratch_ / "log"),
+              HasSubstr("unfinished_update is not used (it is of other options); resuming from the "
+                        "last whole step"));
+  EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/unfinished_update"));
 }
 
 TEST_P(InterruptTest, GreedyResponsesAreKept) {
