@@ -152,13 +152,13 @@ Sampled sample_target_only(const Choice& choice, const RowStatistic& statistic,
   return sampled(last ? *last : kept.front());  // no other token: only rounding leads here
 }
 
+// Not TLT_CHECK: the sentence is for the user, and no place in the program helps.
 void check_finite(bool is_finite) {
-  TLT_CHECK(is_finite,
-            "the model's logits are not finite: its weights are broken or its learning rate was "
-            "too high; "
-            "start a run again with the same command and --override actor.optim.lr=… (a lower "
-            "one), and if "
-            "it ends here again, delete its newest checkpoint first");
+  if (is_finite) return;
+  throw Error(
+      "the model's logits are not finite: its weights are broken, or its learning rate was too "
+      "high; start a run again with the same command and --override actor.optim.lr=… (a lower "
+      "one), and if it ends here again, delete its newest checkpoint first");
 }
 
 Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& asked) {

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/checksum.h"
 #include "tests/support/small_run.h"
 
 namespace tlt {
@@ -16,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using tests::read_text;
 using tests::run_program;
 using tests::Scratch;
@@ -100,6 +102,35 @@ TEST_F(SkippedStepsTest, TooManyInARowEndTheRunWithAWayOut) {
   EXPECT_EQ(run("run", 4, 1, {"actor.optim.lr=1e-3"}), 2);
   EXPECT_THAT(output(), AllOf(HasSubstr("(actor.optim.lr is 0.001 here and 1e-05 there)"),
                               HasSubstr("or add --override actor.optim.lr=0.001 to resume it")));
+}
+
+// The newest checkpoint has weights that are not finite, as after steps of a learning rate that is
+// too high: each command that resumes from it ends with the same way out, which works.
+TEST_F(SkippedStepsTest, LogitsThatAreNotFiniteEndTheRunWithAWayOut) {
+  ASSERT_EQ(run("whole", 3), 0) << output();
+  ASSERT_EQ(run("run", 2), 0) << output();
+  const std::string newest = scratch_ / "run" / tests::checkpoint_folder(2);
+  const std::string weights = newest + "state/optimizer.safetensors";
+  std::string bytes = read_text(weights);
+  const std::string nan("\0\0\xc0\x7f", 4);
+  for (size_t at = bytes.size() / 8 * 4; at + 4 <= bytes.size(); at += 4) bytes.replace(at, 4, nan);
+  std::ofstream(weights, std::ios::binary) << bytes;
+  auto manifest = nlohmann::json::parse(read_text(newest + "MANIFEST.json"));
+  manifest["files"]["state/optimizer.safetensors"]["sha256"] = sha256_of_file(weights);
+  std::ofstream(newest + "MANIFEST.json") << manifest;
+  for (const int workers : {1, 2}) {
+    ASSERT_EQ(run("run", 3, workers), 1) << output();
+    EXPECT_THAT(output(), AllOf(HasSubstr(": the model's logits are not finite: its weights are "
+                                          "broken, or its learning rate was too high; start a run "
+                                          "again with the same command and --override "
+                                          "actor.optim.lr=…"),
+                                HasSubstr("delete its newest checkpoint first"),
+                                Not(HasSubstr("check failed")), Not(HasSubstr(".cpp"))));
+  }
+  std::filesystem::remove_all(newest);
+  ASSERT_EQ(run("run", 3), 0) << output();
+  EXPECT_THAT(output(), HasSubstr("resuming from"));
+  tests::expect_same_run(scratch_ / "run", scratch_ / "whole", 3);
 }
 
 }  // namespace
