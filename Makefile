@@ -36,7 +36,7 @@ help:
 	@echo "make test-tsan   ThreadSanitizer on the tests of the code with threads (build-tsan/; at home)"
 	@echo "make fuzz        libFuzzer on every parser without torch, FUZZ_SECONDS=60 each (build-fuzz/, runs/fuzz/; at home)"
 	@echo "make torture     small runs disturbed by FAULTS=1000 random faults (runs/torture/; many hours, resumable)"
-	@echo "make hostile     2,500 hostile files through every parser (half an hour)"
+	@echo "make hostile     7,000 hostile files and requests through every parser (an hour)"
 	@echo "make tidy        clang-tidy on the sources, not the tests: naming, sizes of functions, likely bugs"
 	@echo "make demo        the embedded task: recipes/demo.toml with two workers"
 	@echo "make demo-model  train models/demo from random weights (about half an hour)"

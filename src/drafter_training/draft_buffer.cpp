@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kFewestTokens = 4;  // of a piece: a smaller one has no pair worth a pass
 constexpr double kShareOfLastStep = 0.5;
+constexpr int64_t kMostColumns = int64_t{1} << 24;
 
 bool is_held_out(const HiddenSequence& sequence) {
   return sequence.number % DraftBuffer::kHeldOutEvery == 0;
@@ -41,19 +42,26 @@ void write(const TokenStates& rows, std::string& out) {
 }
 
 // Reads what write() wrote from the front of `bytes` and removes it there.
-void read(const nlohmann::json& facts, std::string_view& bytes, TokenStates& rows) {
+void read(const nlohmann::json& facts, std::string_view& bytes, const DraftBuffer::Limits& limits,
+          TokenStates& rows) {
   const auto count = facts.at("tokens").get<size_t>(), size = facts.at("bytes").get<size_t>();
   const auto hidden = facts.at("hidden").get<int64_t>();
   const auto type = facts.at("is_float32").get<bool>() ? at::kFloat : at::kBFloat16;
-  TLT_CHECK_INPUT(count <= bytes.size() / sizeof(int32_t) &&
-                      size <= bytes.size() - count * sizeof(int32_t) &&
+  TLT_CHECK_INPUT(count <= bytes.size() / sizeof(int32_t) && hidden >= 0 &&
+                      hidden <= kMostColumns && size <= bytes.size() - count * sizeof(int32_t) &&
                       size == count * static_cast<size_t>(hidden) * c10::elementSize(type),
                   "it does not match its description");
   if (count == 0) return;
+  TLT_CHECK_INPUT(limits.columns == 0 || hidden == limits.columns, "its states have ", hidden,
+                  " columns, and the draft model reads ", limits.columns);
   std::vector<int32_t> tokens(count);
   at::Tensor states = at::empty({static_cast<int64_t>(count), hidden}, type);
   std::memcpy(tokens.data(), bytes.data(), count * sizeof(int32_t));
   bytes.remove_prefix(count * sizeof(int32_t));
+  const auto is_token = [&](int32_t token) {
+    return limits.vocabulary == 0 || (token >= 0 && token < limits.vocabulary);
+  };
+  TLT_CHECK_INPUT(std::ranges::all_of(tokens, is_token), "it has tokens beyond the vocabulary");
   std::memcpy(states.mutable_data_ptr(), bytes.data(), size);
   bytes.remove_prefix(size);
   rows.append(states, tokens);
@@ -171,9 +179,9 @@ void DraftBuffer::add(std::string_view bytes) {
     bytes.remove_prefix(end + 1);
     for (const nlohmann::json& its : facts.at("sequences")) {
       const auto prompt = growing_.make_tokens();
-      read(its.at("prompt"), bytes, *prompt);
+      read(its.at("prompt"), bytes, limits_, *prompt);
       const auto sequence = std::make_shared<HiddenSequence>(prompt);
-      read(its.at("response"), bytes, sequence->response);
+      read(its.at("response"), bytes, limits_, sequence->response);
       sequence->number = its.at("number").get<int64_t>();
       (its.at("is_before").get<bool>() ? before_ : now_).push_back(sequence);
     }

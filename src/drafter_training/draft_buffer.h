@@ -45,6 +45,8 @@ class DraftBuffer final : public rollout::HiddenStateObserver {
     int64_t bytes = int64_t{1} << 29;
     uint64_t seed = 0;            // of the sampling in draw()
     rollout::Layers layers = {};  // layers_to_record() of the draft model (draft_sample.h)
+    // Of the states and tokens that add() takes; 0: any.
+    int64_t columns = 0, vocabulary = 0;
   };
   explicit DraftBuffer(const Limits& limits);
 

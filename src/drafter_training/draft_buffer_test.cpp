@@ -265,6 +265,29 @@ TEST(DraftBufferTest, InvalidBytesAreRejected) {
         << bytes.size();
 }
 
+// Of another model, or with facts whose product is that of the bytes only modulo 2^64.
+TEST(DraftBufferTest, StatesAndTokensThatDoNotFitAreRejected) {
+  DraftBuffer buffer({.seed = 3});
+  buffer.begin_step();
+  offer_sequence(buffer, 7, 3);
+  const std::string good = buffer.save();
+  const auto fault = [&](const DraftBuffer::Limits& limits, const std::string& bytes) {
+    DraftBuffer other(limits);
+    return thrown_message<InputError>([&] { other.add(bytes); });
+  };
+  EXPECT_THAT(fault({.columns = 4}, good),
+              HasSubstr("its states have 3 columns, and the draft model reads 4"));
+  EXPECT_THAT(fault({.columns = 3, .vocabulary = 7007}, good), HasSubstr("beyond the vocabulary"));
+  DraftBuffer other({.columns = 3, .vocabulary = 7008});
+  other.add(good);
+  for (const char* hidden : {"-1", "4611686018427387904", "9223372036854775807"}) {
+    std::string bytes = good;
+    bytes.replace(bytes.find("\"bytes\":60"), 10, "\"bytes\":0");
+    bytes.replace(bytes.find("\"hidden\":3"), 10, "\"hidden\":" + std::string(hidden));
+    EXPECT_THAT(fault({}, bytes), HasSubstr("does not match its description")) << hidden;
+  }
+}
+
 // Under speculation FastRL keeps (docs/paper_map.md) the states of other rows than the accepted
 // ones.
 TEST(DraftBufferTest, StatesEqualPrefillWithAndWithoutSpeculation) {

@@ -76,6 +76,12 @@ inline std::vector<int64_t> layers_to_record(const drafter::DraftNetwork& networ
   return layers;
 }
 
+// The columns of their states.
+inline int64_t recorded_columns(const drafter::DraftNetwork& network) {
+  const auto layers = static_cast<int64_t>(layers_to_record(network).size());
+  return std::max<int64_t>(1, layers) * network.target().config().hidden;
+}
+
 // Makes a sample with its states in memory.
 inline DraftSample make_sample(std::vector<int32_t> tokens, const at::Tensor& states,
                                int32_t response_begin, uint32_t id) {

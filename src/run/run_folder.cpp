@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "base/json_lines.h"
 #include "base/log.h"
 #include "run/report/run_report.h"
@@ -42,13 +43,25 @@ bool has_run(const std::string& folder) {
 bool has_steps(const std::string& folder) {
   for (const char* result : {"checkpoints/latest", "policy", "drafter"})
     if (fs::exists(folder + "/" + result)) return true;
-  std::ifstream metrics(folder + "/metrics.jsonl");
+  std::ifstream metrics(folder + "/metrics.jsonl");  // a file: check_kinds()
   for (std::string line; std::getline(metrics, line);) {
     const auto row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (row.is_object() && row.contains("step") && row["step"].is_number() && row["step"] > 0)
       return true;
   }
   return false;
+}
+
+// InputError if one of the files that a run reads or continues is none: to open a FIFO could wait
+// for ever.
+void check_kinds(const std::string& folder) {
+  for (const char* name : {".lock", "run.json", "options.toml", "metrics.jsonl", "timeline.json",
+                           "log.txt", "unfinished_step"}) {
+    const std::string path = folder + "/" + name;
+    std::error_code error;
+    TLT_CHECK_INPUT(!fs::exists(path, error) || fs::is_regular_file(path, error), path,
+                    " is not a file, and a run writes one there; remove it");
+  }
 }
 
 // The folder itself included.
@@ -170,6 +183,7 @@ RunFolder::~RunFolder() = default;
 
 void RunFolder::take(const RunOptions& options) {
   make_folder(path_);
+  check_kinds(path_);
   lock_ = std::make_unique<FolderLock>(path_);
   std::string aside;
   if (options.trainer.resume_mode != "disable") {

@@ -6,8 +6,11 @@
   tests/tools/run_hostile_files.py runs/hostile --sample 40 --parsers yaml,toml
 
 Each file must be accepted (exit code 0) or refused (2) with exactly one error sentence, in less than --cpu-seconds (1;
-the start of the program included) and 512 MB of resident memory, without control characters or broken UTF-8 in the
-output. Prints a table per parser with the costs of a valid file, the base line; then each violation, with the command.
+the start of the program included; for draft models and run folders besides the time of a whole one) and 512 MB of
+resident memory, without control characters, broken UTF-8 or names of libraries and sources in the output. Requests to
+`tlt serve` must be answered with status 2xx or 4xx, a sentence with the latter, in less CPU time of the server and with
+less growth of its memory than that; after each one the server must answer a good request with the same tokens.
+Prints a table per parser with the costs of a valid file, the base line; then each violation, with the command.
 Exit code 1: there were violations.
 """
 
@@ -25,6 +28,9 @@ import sys
 import tempfile
 import time
 
+import _hostile_folders
+import _hostile_requests
+from _hostile_server import Server
 from make_hostile_files import GOLDEN, PARSERS, ROOT
 
 MEMORY_BYTES = 512 << 20
@@ -34,6 +40,9 @@ MOST_OUTPUT = 64 << 20
 # these, JSON on the standard output must have the last two as they are.
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 CONTROLS_OF_OUTPUT = re.compile("[\x00-\x08\x0b-\x1f]")
+# What a sentence to the user must not have: names of libraries and sources, exceptions, addresses, stacks.
+INTERNAL = re.compile(r"nlohmann|json\.exception|spdlog|httplib|\bc10\b|\bat::|\btorch::|std::|basic_|TORCH_CHECK|"
+                      r"what\(\)|terminate called|check failed|[a-z_]+\.(cpp|h|hpp):\d|\b0x[0-9a-f]{8,}|frame #\d")
 TEXT = "The quick brown fox's 12,345 jumps 3,4,6:24 na\u00efve \u4e2d\u6587 " + "a" * 300
 
 GRADED = [{"response": "\\boxed{1}", "ground_truth": truth, "prompt": "", "data_source": "math", "extra_info": {}}
@@ -45,6 +54,7 @@ class Setting:
 
     def __init__(self, program, scratch):
         self.program, self.scratch = program, scratch
+        self.folders = _hostile_folders.Folders(program, ROOT, scratch)
         self.tokens = self.write("tokens.jsonl", {"tokens": [5, 6, 7]})
         self.text = self.write("text.jsonl", {"text": TEXT})
         self.chat = self.write("chat.jsonl", {"messages": [{"role": "user", "content": "1+1"}]})
@@ -88,6 +98,8 @@ class Setting:
         shutil.copy(file, path)
 
     def command(self, parser, file):
+        if parser in FOLDERS:
+            return self.folders.command(parser, file)
         def score(folder, *more):
             return ["score", "--model", folder, "--input", self.tokens, "--output", "-", "--threads", "1", *more]
         if parser in ("json", "jsonl", "parquet"):
@@ -132,6 +144,8 @@ class Setting:
         return command
 
 
+FOLDERS, REQUESTS = _hostile_folders.makers(), _hostile_requests.makers()
+
 # A file that each parser accepts, relative to tests/golden: the base line.
 VALID = {
     "jsonl": "parquet/verl_gsm8k.jsonl", "parquet": "parquet/verl_gsm8k.parquet",
@@ -143,6 +157,8 @@ VALID = {
 
 
 def valid_file(setting, parser):
+    if parser in FOLDERS:
+        return None  # the folder as it is
     if parser == "chat_template":
         return setting.write("valid.json", {"chat_template": "{{ messages[0].content }}"})
     if parser == "json":
@@ -202,6 +218,9 @@ class Ended:
             yield f"{self.seconds:.2f} s of CPU time"
         if self.bytes >= MEMORY_BYTES:
             yield f"{self.bytes >> 20} MB of memory"
+        for line in self.err.decode(errors="replace").splitlines():
+            if INTERNAL.search(line):
+                yield f"an internal name: {line[:300]}"
         for name, stream, controls in (("output", self.out, CONTROLS_OF_OUTPUT), ("error output", self.err, CONTROLS)):
             try:
                 found = controls.search(stream.decode())
@@ -211,26 +230,67 @@ class Ended:
                 yield f"the {name} is not UTF-8"
 
 
+class Row:
+    """The row of a parser in the table."""
+
+    def __init__(self, parser, base):
+        self.parser, self.base = parser, base
+        self.files = self.accepted = self.refused = 0
+        self.slowest, self.largest = (0.0, "-"), (0, "-")
+
+    def add(self, file, is_accepted, is_refused, seconds, size):
+        self.files += 1
+        self.accepted += is_accepted
+        self.refused += is_refused
+        self.slowest = max(self.slowest, (seconds, file.name))
+        self.largest = max(self.largest, (size, file.name))
+
+    def print(self):
+        print(f"| {self.parser} | {self.files} | {self.accepted} | {self.refused} | {self.base} | "
+              f"{self.slowest[0]:.2f} s {self.slowest[1]} | {self.largest[0] >> 20} MB {self.largest[1]} |", flush=True)
+
+
+def check_requests(setting, parser, files, cpu_seconds):
+    """The same for requests to a server, which is started again if it has ended."""
+    def start():
+        return Server(setting.program, ROOT, setting.scratch, trains=parser == "tinker")
+    server, found = start(), []
+    row = Row(parser, f"{server.base_bytes >> 20} MB")
+    for file in files:
+        is_accepted, seconds, growth, violations = server.check(file, INTERNAL)
+        row.add(file, is_accepted, not is_accepted, seconds, growth)
+        if seconds >= cpu_seconds:
+            violations.append(f"{seconds:.2f} s of CPU time")
+        if growth >= MEMORY_BYTES:
+            violations.append(f"{growth >> 20} MB more memory")
+        found += [f"{file}: {violation}" for violation in violations]
+        if not server.is_alive() or growth >= MEMORY_BYTES:  # the next file has a maximum of its own
+            server.stop()
+            server = start()
+    row.print()
+    return found + [f"{parser}: {violation}" for violation in server.stop()]
+
+
 def check_parser(setting, parser, files, cpu_seconds):
     """Prints the row of the table; returns sentences about violations."""
+    if parser in REQUESTS:
+        return check_requests(setting, parser, files, cpu_seconds)
     base = Ended(setting, setting.command(parser, valid_file(setting, parser)))
     if base.code == 2 and b"in a sandbox only" in base.err:
         print(f"| {parser} | skipped: this machine has no sandbox for the reward code |||||", flush=True)
         return []
-    found = [f"{parser}: the valid file: {violation}" for violation in base.violations(cpu_seconds)]
+    limit = CPU_LIMIT if parser in FOLDERS else cpu_seconds  # what a whole folder takes is the base line
+    found = [f"{parser}: the valid file: {violation}" for violation in base.violations(limit)]
     if base.code != 0:
         found.append(f"{parser}: the valid file is refused: {base.err.decode(errors='replace')[-300:]}")
-    accepted = refused = 0
-    slowest, largest = (0.0, "-"), (0, "-")
+    if parser in FOLDERS:
+        cpu_seconds += base.seconds + (setting.folders.run_seconds if parser == "places" else 0)
+    row = Row(parser, f"{base.seconds:.2f} s, {base.bytes >> 20} MB")
     for file in files:
         ended = Ended(setting, setting.command(parser, file))
-        accepted += ended.code == 0
-        refused += ended.code == 2
-        slowest = max(slowest, (ended.seconds, file.name))
-        largest = max(largest, (ended.bytes, file.name))
+        row.add(file, ended.code == 0, ended.code == 2, ended.seconds, ended.bytes)
         found += [f"{file}: {violation}; tlt {' '.join(ended.words)}" for violation in ended.violations(cpu_seconds)]
-    print(f"| {parser} | {len(files)} | {accepted} | {refused} | {base.seconds:.2f} s, {base.bytes >> 20} MB | "
-          f"{slowest[0]:.2f} s {slowest[1]} | {largest[0] >> 20} MB {largest[1]} |", flush=True)
+    row.print()
     return found
 
 
