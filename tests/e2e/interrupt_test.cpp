@@ -116,7 +116,7 @@ class InterruptTest : public ::testing::TestWithParam<int> {
 
   // Updates of many optimizer steps.
   static std::vector<std::string> with_small_updates(std::vector<std::string> more) {
-    more.insert(more.end(), {"actor.ppo_mini_batch_size=2", "actor.ppo_epochs=3"});
+    more.insert(more.end(), {"actor.ppo_mini_batch_size=2", "actor.ppo_epochs=2"});
     return more;
   }
 
