@@ -316,6 +316,20 @@ TEST_F(TrainComplaintTest, BrokenModelsAreNamed) {
   expect({}, HasSubstr("model.safetensors"));
 }
 
+TEST_F(TrainComplaintTest, FilesOfARunFolderThatAreNoneAreNamed) {
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"run.json", "metrics.jsonl", "unfinished_step", ".lock"}) {
+    const std::string path = folder + "/" + name;
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    expect({}, HasSubstr(path + " is not a file, and a run writes one there; remove it"));
+    std::filesystem::remove(path);
+  }
+  std::filesystem::create_directories(folder + "/checkpoints");
+  const std::string latest = folder + "/checkpoints/latest";
+  std::filesystem::create_symlink("latest", latest);
+  expect_complaint(words_with({}), HasSubstr(latest + ": Too many levels of symbolic links"));
+}
+
 // A FIFO that no program writes to was opened for ever.
 TEST_F(TrainComplaintTest, FifosAreNamed) {
   const std::string recipe = scratch_folder() + "/fifo.toml", whole = model;

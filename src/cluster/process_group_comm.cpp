@@ -519,14 +519,17 @@ std::unique_ptr<ProcessGroupComm> meet(const Launch& launch, const CommOptions& 
                                        Session& session) {
   std::optional<StoreGuard> guard;
   if (serves_store(launch)) guard.emplace(launch.master_port);
+  std::unique_ptr<ProcessGroupComm> comm;
   try {
     session = join(launch, options);
-    return std::make_unique<ProcessGroupComm>(
+    comm = std::make_unique<ProcessGroupComm>(
         launch, options, session, Members{.rank = launch.rank, .size = launch.world_size});
   } catch (const std::exception&) {
-    if (guard && !guard->fault().empty()) throw InputError(guard->fault());
-    throw;
+    if (!guard || guard->fault().empty()) throw;
   }
+  // Also if the last connection was made before: the store has no connections any more.
+  if (guard && !guard->fault().empty()) throw InputError(guard->fault());
+  return comm;
 }
 
 }  // namespace

@@ -122,7 +122,8 @@ int RlLoop::run() {
                               counted(options_.data.train_batch_size, "prompt"),
                               counted(options_.rollout.n, "response"))))
     return 0;
-  if (run_.step() == 0 && options_.trainer.val_before_train) {
+  // The weights of a checkpoint within the first step are not those before it.
+  if (run_.step() == 0 && resumed_steps_ == 0 && options_.trainer.val_before_train) {
     StepReport report;
     validate(report);
     run_.report(report.metrics());
@@ -238,9 +239,14 @@ void RlLoop::add_values(std::vector<train::TrainSample>& samples, StepReport& re
     critic_->add_values(samples);
     for (const train::TrainSample& sample : samples) update_.values.push_back(sample.values);
   }
-  TLT_CHECK_INPUT(update_.values.size() == samples.size(), run_.folder().checkpoints(),
+  const auto fits = [](const std::vector<float>& values, const train::TrainSample& sample) {
+    return std::ssize(values) == sample.response_size();
+  };
+  const bool have_values = std::ranges::equal(update_.values, samples, fits);
+  TLT_CHECK_INPUT(have_values || resumed_steps_ == 0, run_.folder().checkpoints(),
                   ": the checkpoint within step ", run_.step() + 1,
-                  " has not the values of its responses; delete it to resume from the one before");
+                  " does not have the values of its responses; delete it to resume from the one "
+                  "before it");
   for (size_t i = 0; i < samples.size(); ++i) samples[i].values = update_.values[i];
   report.end_phase("values");
 }
@@ -443,7 +449,7 @@ void RlLoop::save_within_step() {
 }
 
 void RlLoop::resume() {
-  const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_);
+  const auto checkpoint = run_.resume(trainer_.optimizer(), sampler_, total_steps_);
   if (!checkpoint) return;
   if (critic_) critic_->resume(*checkpoint);
   rollouts_.resume(*checkpoint);

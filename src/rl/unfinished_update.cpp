@@ -66,7 +66,8 @@ std::string UnfinishedUpdate::pack() const {
 
 UnfinishedUpdate UnfinishedUpdate::unpack(std::string_view bytes, const std::string& location) {
   constexpr const char* kWayOut = "; delete this checkpoint to resume from the one before";
-  TLT_CHECK_INPUT(bytes.starts_with(kUpdateFirstLine), location, ": not of this version of tlt", kWayOut);
+  TLT_CHECK_INPUT(bytes.starts_with(kUpdateFirstLine), location, ": not of this version of tlt",
+                  kWayOut);
   try {
     ByteReader in(bytes.substr(kUpdateFirstLine.size()));
     UnfinishedUpdate update;

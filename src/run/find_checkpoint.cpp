@@ -14,11 +14,13 @@ namespace {
 constexpr int64_t kNone = -1;
 
 // What rank 0 tells the others.
-std::string search(const std::string& folder, const std::string& options) {
+std::string search(const std::string& folder, const WithinStep& wanted) {
   nlohmann::json told = {{"step", kNone}, {"is_within_step", false}, {"fault", ""}};
   try {
     if (const auto found = train::find_latest(folder)) told["step"] = found->step;
-    const auto within = options.empty() ? std::nullopt : train::find_within_step(folder, options);
+    const auto within = wanted.total_steps == 0
+                            ? std::nullopt
+                            : train::find_within_step(folder, wanted.options, wanted.total_steps);
     if (within && within->step >= told["step"].get<int64_t>())
       told.update({{"step", within->step}, {"is_within_step", true}});
   } catch (const InputError& error) {
@@ -31,9 +33,9 @@ std::string search(const std::string& folder, const std::string& options) {
 
 std::optional<train::CheckpointPlace> find_checkpoint(const std::string& folder,
                                                       cluster::Comm& comm,
-                                                      const std::string& options) {
+                                                      const WithinStep& within) {
   std::future<std::string> searched;
-  if (comm.rank() == 0) searched = std::async(std::launch::async, search, folder, options);
+  if (comm.rank() == 0) searched = std::async(std::launch::async, search, folder, within);
   std::string text;
   do {  // to check large checkpoints may take longer than a collective
     std::string mine;

@@ -41,8 +41,9 @@ Run::Run(const std::string& command, const RunOptions& options, const RunContext
       folder_(options, identity_, *context.comm) {}
 
 std::optional<train::CheckpointPlace> Run::resume(train::Optimizer& optimizer,
-                                                  data::Sampler& sampler) {
-  auto found = find_checkpoint(folder_.checkpoints(), *context_.comm, digest_of(identity_));
+                                                  data::Sampler& sampler, int64_t total_steps) {
+  const WithinStep within{.options = digest_of(identity_), .total_steps = total_steps};
+  auto found = find_checkpoint(folder_.checkpoints(), *context_.comm, within);
   if (!found) return std::nullopt;
   const SavedState saved = parse_state(train::read_text(*found, train::kLoopText).value(),
                                        found->folder + "/state/" + train::kLoopText);
@@ -51,6 +52,7 @@ std::optional<train::CheckpointPlace> Run::resume(train::Optimizer& optimizer,
   if (context_.adapter) context_.adapter->merge();
   sampler.restore(saved.state.cursor);
   state_ = saved.state;
+  is_resumed_ = true;
   if (context_.is_first())
     log_info("resuming from {}, {} {}", found->folder,
              found->is_within_step ? "within the update after step" : "step", state_.step);
@@ -63,7 +65,7 @@ void Run::start(int64_t total_steps) {
   if (context_.is_first())
     checkpoints_ = std::make_unique<train::CheckpointWriter>(
         folder_.checkpoints(), options_.trainer.max_ckpt_to_keep, state_.step);
-  folder_.start(options_, state_.step);
+  folder_.start(options_, state_.step, is_resumed_);
   context_.comm->barrier("run folder");
 }
 

@@ -70,7 +70,9 @@ class Run {
 
   // Loads the newest complete checkpoint into optimizer, adapter and sampler. nullopt: there is
   // none, so the run starts at step 0. InputError: the workers see different checkpoints.
-  std::optional<train::CheckpointPlace> resume(train::Optimizer& optimizer, data::Sampler& sampler);
+  // `total_steps`: above 0, one of save_within_step() counts too, if its step is one of these.
+  std::optional<train::CheckpointPlace> resume(train::Optimizer& optimizer, data::Sampler& sampler,
+                                               int64_t total_steps = 0);
 
   // Drops what the folder has of later steps, and opens it for writing.
   void start(int64_t total_steps);
@@ -152,6 +154,7 @@ class Run {
   RunFolder folder_;
   std::unique_ptr<train::CheckpointWriter> checkpoints_;  // rank 0
   LoopState state_;
+  bool is_resumed_ = false;
   int64_t total_steps_ = 0, first_step_ = 0, saved_step_ = -1;
   double save_seconds_ = 0;  // of a checkpoint saved since the last step; 0: none
   Stopwatch watch_;

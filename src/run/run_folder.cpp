@@ -206,7 +206,7 @@ void RunFolder::take(const RunOptions& options) {
   if (!aside.empty()) log_info("{}: the run that was here is in {} now", path_, aside);
 }
 
-void RunFolder::start(const RunOptions& options, int64_t step) {
+void RunFolder::start(const RunOptions& options, int64_t step, bool is_resumed) {
   if (!is_writer_) return;
   RunOptions copy = options;  // collect_options() needs mutable options
   const std::vector<OptionRef> refs = collect_options(copy);
@@ -219,7 +219,7 @@ void RunFolder::start(const RunOptions& options, int64_t step) {
   }
   write_file_atomic(path_ + "/options.toml", to_toml(refs) + to_toml(copy.overrides));
   write_file_atomic(path_ + kIdentity, to_json(identity_));
-  metrics_ = std::make_unique<MetricsWriter>(path_, step > 0 ? step : -1);
+  metrics_ = std::make_unique<MetricsWriter>(path_, is_resumed ? step : -1);
 }
 
 void RunFolder::start_trackers(const RunOptions& options) {

@@ -71,8 +71,9 @@ class RunFolder {
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string report_path() const { return path_ + "/report.html"; }
 
-  // Drops metrics written after `step`, from which the run continues; new overrides take effect.
-  void start(const RunOptions& options, int64_t step);
+  // Drops metrics written after `step`, from which the run continues, or all of a run that is not
+  // resumed; new overrides take effect.
+  void start(const RunOptions& options, int64_t step, bool is_resumed);
 
   // Starts the trackers of trainer.logger. InputError: one does not start.
   void start_trackers(const RunOptions& options);

@@ -159,7 +159,7 @@ std::optional<CheckpointPlace> find_latest(const std::string& folder) {
 }
 
 std::optional<CheckpointPlace> find_within_step(const std::string& folder,
-                                                const std::string& options) {
+                                                const std::string& options, int64_t total_steps) {
   const std::string path = folder + "/" + kWithinStep;
   if (!fs::exists(path)) return std::nullopt;
   int64_t step = -1;
@@ -170,6 +170,7 @@ std::optional<CheckpointPlace> find_within_step(const std::string& folder,
     fault = find_fault(path, step);
     if (fault.empty() && read_text(place_within_step(folder, step), kOptionsText) != options)
       fault = "it is of other options";
+    if (fault.empty() && step >= total_steps) fault = "its step is after the last one";
   } catch (const nlohmann::json::exception& error) {
     fault = fmt::format("{}: {}", kLoop, json_fault(error));
   } catch (const std::exception& error) {

@@ -81,10 +81,10 @@ struct CheckpointPlace {
 // nullopt: there is none. InputError: there are some, and all of them are broken.
 std::optional<CheckpointPlace> find_latest(const std::string& folder);
 
-// The checkpoint within a step, if there is one that is whole and whose kOptionsText is `options`; a
-// warning says why another one is not used.
+// The checkpoint within a step, if there is one that is whole, whose kOptionsText is `options`, and
+// whose step is one of the run's; a warning says why another one is not used.
 std::optional<CheckpointPlace> find_within_step(const std::string& folder,
-                                                const std::string& options);
+                                                const std::string& options, int64_t total_steps);
 
 // Where the checkpoint of a step is, if there is one.
 CheckpointPlace place_of(const std::string& folder, int64_t step);

@@ -177,6 +177,32 @@ TEST_F(CheckpointTest, DamagedManifestIsNamed) {
   }
 }
 
+TEST_F(CheckpointTest, OneWithinAStepIsUsedUntilTheNextWholeOne) {
+  const auto is_found = [&](const std::string& options, int64_t total_steps) {
+    return find_within_step(folder_.path(), options, total_steps).has_value();
+  };
+  EXPECT_FALSE(is_found("these", 10));
+  save(2);
+  CheckpointWriter writer(folder_.path(), /*keep=*/0);
+  CheckpointParts within = parts("{\"step\": 3}");
+  within.texts[kOptionsText] = "these";
+  writer.save_within_step(std::move(within));
+  writer.drain();
+  const auto place = find_within_step(folder_.path(), "these", /*total_steps=*/10);
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->step, 3);
+  EXPECT_TRUE(place->is_within_step);
+  EXPECT_FALSE(is_found("others", 10));
+  EXPECT_TRUE(is_found("these", 4));
+  EXPECT_FALSE(is_found("these", 3)) << "the run has no fourth step";
+  EXPECT_EQ(find_latest(folder_.path())->step, 2);
+  std::ofstream(place->folder + "/state/" + kOptionsText) << "thoss";
+  EXPECT_FALSE(is_found("these", 10)) << "damaged";
+  writer.save(4, parts("{\"step\": 4}"));
+  writer.drain();
+  EXPECT_THAT(names(), testing::ElementsAre("latest", "step_000002", "step_000004"));
+}
+
 TEST_F(CheckpointTest, LeftoversOfAKilledRunAreReplaced) {
   save(1);
   fs::copy(folder_ / "step_000001", folder_ / "step_000002.writing", fs::copy_options::recursive);

@@ -101,9 +101,12 @@ void add_step(TrainStats step, TrainStats& total) {
     total.steps = 1;
     return;
   }
+  TLT_CHECK_INPUT(total.metrics.size() == step.metrics.size(),
+                  "the optimizer steps that were done have other metrics; delete the checkpoint "
+                  "within the step to resume from the one before it");
   ++total.steps;
   for (size_t i = 0; i < total.metrics.size(); ++i)
-    total.metrics[i].second += step.metrics.at(i).second;
+    total.metrics[i].second += step.metrics[i].second;
   total.packs += step.packs;
   total.tokens += step.tokens;
   total.skipped_steps += step.skipped_steps;

@@ -53,7 +53,8 @@ std::vector<std::string> slow_run(const std::filesystem::path& folder, int worke
 std::vector<std::string> metrics_of(const std::filesystem::path& folder) {
   return tests::metrics_of(folder, [](std::string_view name) {
     return name.starts_with("actor/") || name.starts_with("critic/") ||
-           name.starts_with("response_length/") || name.starts_with("training/");
+           name.starts_with("response_length/") || name.starts_with("training/") ||
+           name.starts_with("val-");
   });
 }
 
@@ -140,15 +141,19 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
   }
 
-  void interrupt_within_update(const std::vector<std::string>& more) const {
-    const tests::StackPeek peek({"tlt::train::Optimizer::step("});
+  // `function`: in which the signal comes.
+  void interrupt_within_update(const std::vector<std::string>& more,
+                               const std::string& function = "tlt::train::Optimizer::step(") const {
+    const tests::StackPeek peek({function});
     if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
     run_whole(with_small_updates(more));
     const auto run = scratch_ / "run";
     ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, more));
+    const std::string metrics = read_text(run / "metrics.jsonl");  // of a validation before step 1
     ASSERT_EQ(
         run_program(slow_run(run, 3 - GetParam(), with_small_updates(more)), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
+    EXPECT_TRUE(read_text(run / "metrics.jsonl").starts_with(metrics)) << metrics;
     EXPECT_THAT(read_text(scratch_ / "log"), HasSubstr("within the update after step 0"));
     EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(kResponses, 0));
     expect_same_as_whole(run);
@@ -214,6 +219,55 @@ TEST_P(InterruptTest, AfterAnOptimizerStepOfACriticKeepsTheUpdate) {
   if (IsSkipped()) return;
   tests::expect_same_files(scratch_ / "run", scratch_ / "whole",
                            tests::critic_files(kInterruptSteps));
+}
+
+// All optimizer steps of the critic are done, and none of the policy.
+TEST_P(InterruptTest, AfterTheCriticsUpdateOnlyThePolicyIsUpdated) {
+  interrupt_within_update({"algorithm.adv_estimator=gae"}, "tlt::train::HeadLoss::backward(");
+  if (IsSkipped()) return;
+  tests::expect_same_files(scratch_ / "run", scratch_ / "whole",
+                           tests::critic_files(kInterruptSteps));
+}
+
+// The validation before the first step is that of the weights before it: it is not done again.
+TEST_P(InterruptTest, AfterAnOptimizerStepTheFirstValidationStays) {
+  interrupt_within_update(
+      {"trainer.val_before_train=true", "data.val_files=[\"countdown:seed=7,size=4\"]"});
+  if (IsSkipped()) return;
+  tests::expect_same_files(scratch_ / "run", scratch_ / "whole", {"validation/000000.jsonl"});
+  EXPECT_EQ(metrics_of(scratch_ / "run").size(), size_t{kInterruptSteps + 1});
+}
+
+// Master weights and moments of A and B, of which each worker has a part.
+TEST_P(InterruptTest, AfterAnOptimizerStepOfAnAdapterKeepsTheUpdate) {
+  std::vector<std::string> more = tests::with_adapter();
+  more.emplace_back("actor.use_distributed_optimizer=true");
+  interrupt_within_update(more);
+  if (IsSkipped()) return;
+  tests::expect_same_files(scratch_ / "run", scratch_ / "whole",
+                           {tests::adapter_file(kInterruptSteps)});
+}
+
+// Twice after further optimizer steps, then before one: the checkpoint within the step stays, and
+// none of a whole step has its weights.
+TEST_P(InterruptTest, UpdateThatIsInterruptedAgainContinues) {
+  const tests::StackPeek peek({"tlt::train::Optimizer::step("});
+  if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  run_whole(with_small_updates({}));
+  const auto run = scratch_ / "run";
+  for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, {}));
+  {
+    Program program(slow_run(run, 1, with_small_updates({})), scratch_ / "log");
+    for (int i = 0; i < 3000 && kept_in(program.output()).first < 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    program.send(SIGTERM);
+    expect_interrupted(program, SIGTERM);
+  }
+  EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
+  EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
+  ASSERT_EQ(run_program(slow_run(run, 3 - GetParam(), with_small_updates({})), scratch_ / "log"), 0)
+      << read_text(scratch_ / "log");
+  expect_same_as_whole(run);
 }
 
 // Only the same options continue an update; with others the run begins its last whole step again.
