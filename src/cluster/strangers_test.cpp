@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -23,6 +24,7 @@
 #include "cluster/comm.h"
 #include "cluster/listeners.h"
 #include "cluster/spawn.h"
+#include "cluster/store_guard.h"
 #include "tests/support/connection.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/test_folder.h"
@@ -166,6 +168,30 @@ TEST(StrangersTest, ConnectionsOfNoWorkerAreClosedAfterTheStart) {
     EXPECT_THAT(part->all_gather_bytes("x"), SizeIs(2));
   });
   EXPECT_THAT(ends, Each(kPassed));
+}
+
+// Behind a gateway the workers' addresses are not those that rank 0 sees: no connection is closed.
+TEST(StrangersTest, ConnectionsStayIfThoseOfTheWorkersAreNotAmongThem) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 2), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const int port = ntohs(address.sin_port);
+  const int stranger = connect_to(port), accepted = accept(listener, nullptr, nullptr);
+  pollfd item{.fd = stranger, .events = POLLIN, .revents = 0};
+  EXPECT_EQ(close_other_connections(port, {"10.9.8.7:1234"}, /*wanted=*/1), -1);
+  EXPECT_EQ(poll(&item, 1, /*milliseconds=*/0), 0) << "closed";
+  const std::vector<std::string> own = connections_to(port);
+  ASSERT_THAT(own, SizeIs(1));
+  EXPECT_EQ(close_other_connections(port, {own.front()}, 1), 0);
+  EXPECT_EQ(poll(&item, 1, 0), 0) << "closed";
+  EXPECT_EQ(close_other_connections(port, {}, 0), 1);
+  EXPECT_EQ(poll(&item, 1, /*milliseconds=*/10'000), 1) << "still open";
+  for (const int fd : {listener, stranger, accepted}) close(fd);
 }
 
 // A stranger that writes until it cannot: rank 0 ends with a sentence, and without its memory
