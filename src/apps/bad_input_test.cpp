@@ -318,7 +318,7 @@ TEST_F(TrainComplaintTest, BrokenModelsAreNamed) {
 
 TEST_F(TrainComplaintTest, FilesOfARunFolderThatAreNoneAreNamed) {
   std::filesystem::create_directories(folder);
-  for (const char* name : {"run.json", "metrics.jsonl", "unfinished_step", ".lock"}) {
+  for (const char* name : {"metrics.jsonl", "unfinished_step", ".lock"}) {
     const std::string path = folder + "/" + name;
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
     expect({}, HasSubstr(path + " is not a file, and a run writes one there; remove it"));
