@@ -144,7 +144,11 @@ TEST(StrangersTest, NoConnectionIsAcceptedAfterTheStart) {
 // stay.
 TEST(StrangersTest, ConnectionsOfNoWorkerAreClosedAfterTheStart) {
   const TestFolder folder;
-  const std::string connected = folder / "connected";
+  const std::string connected = folder / "connected", closed = folder / "closed";
+  const auto wait_for = [](const std::string& file) {
+    for (int i = 0; i < 2000 && !std::filesystem::exists(file); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
   const auto ends = run_ranks(3, [&](Launch launch) {
     if (launch.rank == 2) {
       std::vector<int> strangers;
@@ -158,14 +162,16 @@ TEST(StrangersTest, ConnectionsOfNoWorkerAreClosedAfterTheStart) {
         char byte = 0;
         EXPECT_LE(recv(stranger, &byte, 1, 0), 0);
       }
+      std::ofstream(closed) << "x";
       return;
     }
     launch.world_size = launch.local_world_size = 2;
-    while (!std::filesystem::exists(connected))
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    wait_for(connected);
     const auto comm = meet_with(launch, kSecret);
     const auto part = comm->split(/*color=*/0);  // by way of the rendezvous
     EXPECT_THAT(part->all_gather_bytes("x"), SizeIs(2));
+    wait_for(closed);  // the end of rank 0 would close them too
+    EXPECT_TRUE(std::filesystem::exists(closed));
   });
   EXPECT_THAT(ends, Each(kPassed));
 }
