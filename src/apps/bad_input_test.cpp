@@ -327,7 +327,7 @@ TEST_F(TrainComplaintTest, FilesOfARunFolderThatAreNoneAreNamed) {
   std::filesystem::create_directories(folder + "/checkpoints");
   const std::string latest = folder + "/checkpoints/latest";
   std::filesystem::create_symlink("latest", latest);
-  expect_complaint(words_with({}), HasSubstr(latest + ": Too many levels of symbolic links"));
+  expect_complaint(words_with({}), HasSubstr(latest + ": cannot be used: Too many levels of symbolic links"));
 }
 
 // A FIFO that no program writes to was opened for ever.

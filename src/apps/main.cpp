@@ -16,10 +16,10 @@
 #include <filesystem>
 #include <new>
 #include <string_view>
-#include <system_error>
 
 #include "apps/commands.h"
 #include "base/check.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/sentence.h"
 #include "base/version.h"
@@ -134,14 +134,11 @@ int run(const cli::Arguments& arguments) {
     fmt::print("tlt {} ({})\n", kVersion, kCommit);
     return 0;
   }
-  return cli::run_command(kCommands, arguments);
-}
-
-// Whether another path would help: this one is a link to itself, in a closed folder, ….
-bool is_of_path(const std::error_code& code) {
-  return code == std::errc::too_many_symbolic_link_levels || code == std::errc::permission_denied ||
-         code == std::errc::filename_too_long || code == std::errc::not_a_directory ||
-         code == std::errc::no_such_file_or_directory;
+  try {
+    return cli::run_command(kCommands, arguments);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw_file_error(error.path1().string(), "be used", error.code().value());
+  }
 }
 
 int run_and_catch(const cli::Arguments& arguments) {
@@ -158,9 +155,6 @@ int run_and_catch(const cli::Arguments& arguments) {
     return report(arguments, error.what(), kFailure);
   } catch (const c10::Error& error) {
     return report(arguments, first_line(error.what_without_backtrace()), kFailure);
-  } catch (const std::filesystem::filesystem_error& error) {
-    return report(arguments, error.path1().string() + ": " + error.code().message(),
-                  is_of_path(error.code()) ? kInputFailure : kFailure);
   } catch (const std::bad_alloc&) {
     return report(arguments,
                   "out of memory; reduce the number of running sequences or the tokens per pack",

@@ -56,7 +56,7 @@ std::optional<RunPart> find_in_run(const std::string& run, const std::string& pa
   return has_config(own) ? std::optional(RunPart{own.string(), -1}) : std::nullopt;
 }
 
-std::string find_model(const std::string& name) {
+std::string find_model(const std::string& name) try {
   if (has_config(name)) return name;
   if (!fs::is_directory(name)) {
     const std::string found = find_hub_model(name);
@@ -73,6 +73,8 @@ std::string find_model(const std::string& name) {
   log_info("{}: the run's policy{}, {}", name,
            policy->step >= 0 ? " at step " + std::to_string(policy->step) : "", policy->folder);
   return policy->folder;
+} catch (const fs::filesystem_error& error) {  // a link to itself, a name that is too long
+  throw_file_error(error.path1().string(), "be used", error.code().value());
 }
 
 std::string find_hub_model(const std::string& name) {

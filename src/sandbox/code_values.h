@@ -152,12 +152,14 @@ class Peer:
     """One end of the channel. `answers`: what a request of the other side gives."""
 
     def __init__(self, descriptor, answers):
-        self.connection, self.answers = socket.socket(fileno=descriptor), answers
+        self.connection, self.answers, self.process = socket.socket(fileno=descriptor), answers, os.getpid()
         self.objects, self.keys, self.remotes, self.errors = {}, {}, {}, {}
 
     # ---- messages
 
     def send(self, message):
+        if os.getpid() != self.process:
+            os._exit(1)  # forked by the code: which of two answers came first would decide
         text = json.dumps(message).encode()
         self.connection.sendall(struct.pack("!Q", len(text)) + text)
 

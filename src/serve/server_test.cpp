@@ -580,8 +580,9 @@ TEST(ServerTest, UpdatedWeightsAreThoseOfTheFolder) {
       parameter.write(policy->device(), parameter.read(policy->device()) * 0.9);
     model::save_policy(*policy, other, server.model_folder());
   }
-  for (const std::string& path : {std::string("/no/such/folder"), folder.path(),
-                                  std::string(TLT_SOURCE_DIR) + "/tests/golden/models/qwen2_tied"})
+  for (const std::string& path :
+       {std::string("/no/such/folder"), std::string(5000, 'x'), folder.path(),
+        std::string(TLT_SOURCE_DIR) + "/tests/golden/models/qwen2_tied"})
     server.post("/update_weights", {{"model_path", path}}, 400);
   EXPECT_EQ(server.post(kCompletions, request)["choices"], before["choices"]);
 

@@ -347,6 +347,14 @@ def remove_earlier(out):
         shutil.rmtree(out / name)
 
 
+def mutant(draw, extension, whole):
+    data, other = draw.choice(whole), draw.choice(whole)
+    if extension != "body":
+        return mutate(draw, data, other)
+    line, _, data = data.partition(b"\n")  # of the request: its mutants are in http
+    return line + b"\n" + mutate(draw, data, other.partition(b"\n")[2])
+
+
 def make(out, seed, mutants):
     """Writes the corpus; returns the number of files of each parser."""
     counts = {}
@@ -355,7 +363,7 @@ def make(out, seed, mutants):
         files = dict(maker())
         whole = valid()
         for i in range(mutants if whole else 0):
-            files[f"mutant_{i:03}"] = mutate(chooser, chooser.choice(whole), chooser.choice(whole))
+            files[f"mutant_{i:03}"] = mutant(chooser, extension, whole)
         folder = out / parser
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
