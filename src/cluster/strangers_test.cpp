@@ -176,7 +176,7 @@ TEST(StrangersTest, ConnectionsOfNoWorkerAreClosedAfterTheStart) {
   EXPECT_THAT(ends, Each(kPassed));
 }
 
-// Behind a gateway the workers' addresses are not those that rank 0 sees: no connection is closed.
+// A gateway may translate addresses: the workers' are not those that rank 0 sees. None is closed.
 TEST(StrangersTest, ConnectionsStayIfThoseOfTheWorkersAreNotAmongThem) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
