@@ -66,8 +66,13 @@ void expect_no_partial_checkpoint(const std::filesystem::path& run) {
   for (const auto& entry : fs::directory_iterator(run / "checkpoints")) {
     const std::string name = entry.path().filename();
     if (name == "latest" || name.ends_with(".writing")) continue;
-    for (const char* file : {"MANIFEST.json", "policy/model.safetensors",
-                             "state/optimizer.safetensors", "state/loop.json"})
+    std::vector<std::string> files = {"MANIFEST.json", "state/optimizer.safetensors",
+                                      "state/loop.json"};
+    if (name.starts_with("step_"))
+      files.emplace_back("policy/model.safetensors");
+    else  // within a step
+      files.insert(files.end(), {"state/update.bin", "state/unfinished_step"});
+    for (const std::string& file : files)
       EXPECT_TRUE(fs::exists(entry.path() / file)) << entry.path() / file;
   }
 }
