@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "drafter/eagle/eagle_drafter.h"
@@ -37,25 +40,14 @@ class ForwardProbe {
  public:
   ForwardProbe(const TargetModel& target, const CostProbe& probe)
       : model_(target.model),
-        page_bytes_(target.kv_shape().page_bytes()),
         longest_(kLongContext + kPathNodes < model_.config().max_positions ? kLongContext
                                                                            : kContext),
-        context_pages_(longest_ / ops::kPageSlots),
+        shared_pages_(shared_pages(target.kv_shape().page_bytes(), probe.max_sequences)),
         own_pages_(ops::pages_for(kPathNodes + 1)),
-        pages_of_each_(context_pages_ + own_pages_),
-        runner_(target.make_runner(shared_pages(probe) + probe.max_sequences * own_pages_,
-                                   probe.max_rows)) {
-    runner_->use_graphs();   // as the engine's passes
-    runner_->clear_cache();  // unwritten memory is one shared page of zeros
-    // Contexts are only read and may be shared; trees are written to pages of their own.
-    const int64_t shared = shared_pages(probe);
-    int64_t context = 0, own = shared;
-    for (int64_t i = 0; i < probe.max_sequences; ++i) {
-      for (int64_t page = 0; page < context_pages_; ++page, context = (context + 1) % shared)
-        pages_.push_back(static_cast<ops::PageId>(context));
-      for (int64_t page = 0; page < own_pages_; ++page)
-        pages_.push_back(static_cast<ops::PageId>(own++));
-    }
+        runner_(
+            target.make_runner(shared_pages_ + probe.max_sequences * own_pages_, probe.max_rows)),
+        is_written_(static_cast<size_t>(runner_->pages())) {
+    runner_->use_graphs();  // as the engine's passes
     const int64_t vocabulary = model_.config().vocabulary;
     const int64_t rows = kProbeLogitsBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
     logits_ = model_.device().empty({std::clamp<int64_t>(rows, 1, probe.max_rows), vocabulary},
@@ -74,19 +66,38 @@ class ForwardProbe {
   }
 
  private:
-  int64_t shared_pages(const CostProbe& probe) const {
-    const int64_t most = std::max(context_pages_, kMostKvBytes / page_bytes_);
-    return std::min(most, probe.max_sequences * context_pages_);
+  int64_t shared_pages(int64_t page_bytes, int64_t sequences) const {
+    const int64_t of_context = longest_ / ops::kPageSlots;
+    return std::min(std::max(of_context, kMostKvBytes / page_bytes), sequences * of_context);
+  }
+
+  // Contexts are only read and may be shared; trees are written to pages of their own.
+  void choose_pages(int64_t sequences, int64_t context_pages) {
+    pages_.clear();
+    int64_t context = 0, own = shared_pages_;
+    for (int64_t i = 0; i < sequences; ++i) {
+      for (int64_t page = 0; page < context_pages; ++page, context = (context + 1) % shared_pages_)
+        pages_.push_back(static_cast<ops::PageId>(context));
+      for (int64_t page = 0; page < own_pages_; ++page)
+        pages_.push_back(static_cast<ops::PageId>(own++));
+    }
+    // The kernel backs memory that was never written by one page of zeros, which any processor cache
+    // holds.
+    std::vector<ops::PageId> unwritten;
+    for (const ops::PageId page : pages_)
+      if (std::exchange(is_written_[static_cast<size_t>(page)], uint8_t{1}) == 0)
+        unwritten.push_back(page);
+    if (!unwritten.empty()) runner_->clear_pages(unwritten);
   }
 
   // Every tree has one branch per kPathNodes of its nodes; the first ones have a row more if the
   // rows do not divide evenly.
   void fill(int64_t sequences, int64_t rows, int32_t context) {
+    const int64_t context_pages = context / ops::kPageSlots;
+    choose_pages(sequences, context_pages);
     batch_.clear();
     for (int64_t i = 0; i < sequences; ++i) {
-      // The last pages of its context.
-      const ops::PageId* pages = &pages_[static_cast<size_t>(i * pages_of_each_ + context_pages_ -
-                                                             context / ops::kPageSlots)];
+      const ops::PageId* pages = &pages_[static_cast<size_t>(i * (context_pages + own_pages_))];
       const int64_t tree_rows = rows / sequences + (i < rows % sequences ? 1 : 0);
       const int32_t token = 0;
       if (tree_rows == 1) {
@@ -109,12 +120,12 @@ class ForwardProbe {
   }
 
   const model::PolicyModel& model_;
-  const int64_t page_bytes_;
   const int32_t longest_;
-  const int64_t context_pages_, own_pages_, pages_of_each_;
+  const int64_t shared_pages_, own_pages_;
   const std::unique_ptr<ModelRunner> runner_;
-  std::vector<ops::PageId> pages_;
-  at::Tensor logits_;  // [R, V]
+  std::vector<uint8_t> is_written_;  // by page
+  std::vector<ops::PageId> pages_;   // of the sequences of a pass
+  at::Tensor logits_;                // [R, V]
   ops::Batch batch_;
 };
 

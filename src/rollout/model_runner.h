@@ -56,8 +56,10 @@ class ModelRunner {
   // Off the CPU: passes replay graphs from now on, if they can. After Activations::capture().
   virtual void use_graphs() {}
   virtual GraphStats graph_stats() const { return {}; }
-  // Writes zeros to the whole cache, so that all of it is in memory.
-  virtual void clear_cache() { cache_.layer(0).storage.zero_(); }
+  // Writes zeros to these pages.
+  virtual void clear_pages(std::span<const ops::PageId> pages) {
+    for (const ops::PageId page : pages) cache_.clear_page(page);
+  }
   // To be called at least every few seconds while the engine has nothing to do.
   virtual void keep_alive() {}
 

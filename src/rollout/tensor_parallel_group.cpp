@@ -20,7 +20,7 @@ constexpr size_t kMessageWords = 4096;
 // What a message asks for.
 enum Request : int32_t {
   kMakeRunner,
-  kClearCache,
+  kClearPages,
   kReleaseCache,
   kPass,
   kLogits,
@@ -153,9 +153,11 @@ class TensorParallelGroup::Runner final : public ModelRunner {
                        {kept.rows.begin(), kept.rows.end()}});
   }
 
-  void clear_cache() override {
-    ModelRunner::clear_cache();
-    group_.send({kClearCache, id_});
+  void clear_pages(std::span<const ops::PageId> pages) override {
+    ModelRunner::clear_pages(pages);
+    Words words = {kClearPages, id_};
+    append(words, pages);
+    group_.send(words);
   }
 
   void keep_alive() override { group_.keep_alive(); }
@@ -243,9 +245,11 @@ bool TensorParallelGroup::execute(const Words& words, std::string& result) {
       caches_[id] = std::make_unique<FollowedCache>(shard_.model(), kv_shape(), in.next());
       return true;
     }
-    case kClearCache:
-      caches_.at(in.next())->cache.layer(0).storage.zero_();
+    case kClearPages: {
+      kv::KvCache& cache = caches_.at(in.next())->cache;
+      for (const int32_t page : in.list()) cache.clear_page(page);
       return true;
+    }
     case kReleaseCache:
       caches_.at(in.next())->cache.try_release();
       return true;
