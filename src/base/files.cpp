@@ -27,6 +27,7 @@ namespace {
 bool can_be_mended(int error_number) {
   switch (error_number) {
     case ENOENT:
+    case EEXIST:  // a folder where a link points to nothing
     case EACCES:
     case EPERM:
     case EISDIR:

@@ -118,6 +118,9 @@ TEST(MakeFolderTest, ExistingFileIsAnInputError) {
               HasSubstr(folder / "a"));
   EXPECT_THAT(thrown_message<InputError>([&] { make_folder(folder / "a/b"); }),
               HasSubstr("Not a directory"));
+  std::filesystem::create_symlink(folder / "nowhere", folder / "link");
+  EXPECT_THAT(thrown_message<InputError>([&] { make_folder(folder / "link/b"); }),
+              HasSubstr("link/b: cannot create the folder: File exists"));
 }
 
 TEST(FreeBytesTest, FreeBytesArePositive) {

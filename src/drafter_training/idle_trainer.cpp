@@ -161,8 +161,9 @@ void IdleTrainer::finish_train_step() {
   has_begun_ = false;
   if (!done.fault.empty()) {
     ++stats_.skipped_steps;
-    TLT_CHECK(trainer_.optimizer().skipped_in_row() <= train::kMaxSkippedSteps, done.fault, " in ",
-              trainer_.optimizer().skipped_in_row(), " steps in a row");
+    if (trainer_.optimizer().skipped_in_row() > train::kMaxSkippedSteps)
+      throw Error(check_internal::concat(done.fault, " in ", trainer_.optimizer().skipped_in_row(),
+                                         " steps in a row"));
     warn_once("skipped_draft_step", "idle training skipped a step of the draft model: {}",
               done.fault);
     return;
