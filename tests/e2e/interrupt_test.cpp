@@ -89,6 +89,21 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     return kept;
   }
 
+  // Ends the program by SIGTERM to its first worker, which tells the others, in a function of `peek`.
+  void interrupt_in(const tests::StackPeek& peek, Program& program, int workers) const {
+    pid_t worker = -1;
+    for (int i = 0; i < 3000 && worker < 0; ++i) {
+      worker = workers == 1 ? program.pid() : worker_of(program.pid(), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ASSERT_GT(worker, 0);
+    int code = 0;
+    while (!peek.is_within(worker, 0))
+      ASSERT_FALSE(program.wait_for(0.0005, &code)) << program.output();
+    kill(worker, SIGTERM);
+    expect_interrupted(program, SIGTERM);
+  }
+
   void interrupt_update(const std::vector<std::string>& more) const {
     const tests::StackPeek peek({"tlt::train::Trainer::update("});
     if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
@@ -96,17 +111,7 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     const auto run = scratch_ / "run";
     {
       Program program(slow_run(run, GetParam(), more), scratch_ / "log");
-      pid_t worker = -1;
-      for (int i = 0; i < 3000 && worker < 0; ++i) {
-        worker = GetParam() == 1 ? program.pid() : worker_of(program.pid(), 0);
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      }
-      ASSERT_GT(worker, 0);
-      int code = 0;
-      while (!peek.is_within(worker, 0))
-        ASSERT_FALSE(program.wait_for(0.001, &code)) << program.output();
-      kill(worker, SIGTERM);  // that worker tells the other
-      expect_interrupted(program, SIGTERM);
+      ASSERT_NO_FATAL_FAILURE(interrupt_in(peek, program, GetParam()));
       EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
     }
     ASSERT_EQ(run_program(slow_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
@@ -125,17 +130,7 @@ class InterruptTest : public ::testing::TestWithParam<int> {
   void stop_within_update(const tests::StackPeek& peek, const std::filesystem::path& run,
                           const std::vector<std::string>& more) const {
     Program program(slow_run(run, GetParam(), with_small_updates(more)), scratch_ / "log");
-    pid_t worker = -1;
-    for (int i = 0; i < 3000 && worker < 0; ++i) {
-      worker = GetParam() == 1 ? program.pid() : worker_of(program.pid(), 0);
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    ASSERT_GT(worker, 0);
-    int code = 0;
-    while (!peek.is_within(worker, 0))
-      ASSERT_FALSE(program.wait_for(0.0005, &code)) << program.output();
-    kill(worker, SIGTERM);
-    expect_interrupted(program, SIGTERM);
+    ASSERT_NO_FATAL_FAILURE(interrupt_in(peek, program, GetParam()));
     EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
     EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
     EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
@@ -259,11 +254,7 @@ TEST_P(InterruptTest, UpdateThatIsInterruptedAgainContinues) {
   {
     const tests::StackPeek gradients({"tlt::train::HeadLoss::backward("});
     Program program(slow_run(run, 1, with_small_updates({})), scratch_ / "log");
-    int code = 0;
-    while (!gradients.is_within(program.pid(), 0))
-      ASSERT_FALSE(program.wait_for(0.0005, &code)) << program.output();
-    program.send(SIGTERM);
-    expect_interrupted(program, SIGTERM);
+    ASSERT_NO_FATAL_FAILURE(interrupt_in(gradients, program, /*workers=*/1));
   }
   EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
   EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
