@@ -264,12 +264,18 @@ PublishReport IdleTrainer::publish(cluster::Comm& comm) {
 IdleTrainer::Mean IdleTrainer::average(cluster::Comm& comm, double total_tokens) const {
   const double weight = static_cast<double>(unpublished_tokens_) / total_tokens;
   const train::Optimizer& optimizer = trainer_.optimizer();
+  const auto state = optimizer.state();
+  int64_t elements = 0;
+  for (const auto& [name, tensor] : state) elements += tensor.numel();
+  at::Tensor sums = at::zeros({elements}, state.front().second.options());  // in one collective
   Mean mean;
-  for (const auto& [name, tensor] : optimizer.state()) {
-    at::Tensor sum = weight > 0 ? tensor * weight : at::zeros_like(tensor);
-    comm.all_reduce_sum(sum);
+  for (int64_t begin = 0; const auto& [name, tensor] : state) {
+    at::Tensor sum = sums.narrow(0, begin, tensor.numel()).view(tensor.sizes());
+    if (weight > 0) sum.copy_(tensor).mul_(weight);
     mean.state.emplace_back(name, sum);
+    begin += tensor.numel();
   }
+  comm.all_reduce_sum(sums);
   at::Tensor steps = at::tensor({weight > 0 ? optimizer.steps() : 0}, at::kLong);
   comm.all_reduce_max(steps);
   mean.steps = steps.item<int64_t>();

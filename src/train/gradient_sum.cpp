@@ -149,7 +149,9 @@ std::string GradientSum::reduce(cluster::Comm& comm, const Shards* shards) {
     scatter(comm, *shards);
     return "";
   }
-  for (at::Tensor& units : units_) {
+  for (int64_t first = 0; first < all_units_.numel(); first += kExchanged) {
+    at::Tensor units =
+        all_units_.narrow(0, first, std::min(kExchanged, all_units_.numel() - first));
     at::Tensor on_host = units.cpu();  // on the CPU: the same tensor
     comm.all_reduce_sum(on_host);
     if (!device_.is_cpu()) units.copy_(on_host);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/random.h"
+#include "tests/support/failing_comm.h"
 #include "tests/support/golden_batch.h"
 #include "tests/support/gradient_values.h"
 #include "tests/support/tensors.h"
@@ -135,6 +136,25 @@ at::Tensor flat_values(const GradientSum& sum, const Tables& tables) {
   for (size_t p = 0; p < tables.tensors.size(); ++p)
     values.push_back(tests::gradient_values(sum.view(), p, 0, tables.tensors[p].numel()));
   return at::cat(values);
+}
+
+// Each collective waits for all workers, so their number does not grow with the parameters: one for
+// the faults, and two for 5.3 million elements.
+TEST(GradientSumTest, EachWorkerGetsAllOfTheSumInFewCollectives) {
+  const Device device = Device::cpu(1);
+  const Tables tables;
+  GradientSum whole(tables.parameters, device);
+  for (int pack = 0; pack < 3; ++pack) tables.add_pack(whole, static_cast<float>(pack));
+  const at::Tensor want = flat_values(whole, tables);
+  run_workers(2, [&](cluster::Comm& comm) {
+    cluster::FailingComm counted(comm, /*failing_call=*/100);
+    GradientSum sum(tables.parameters, device);
+    for (int pack = comm.rank(); pack < 3; pack += comm.size())
+      tables.add_pack(sum, static_cast<float>(pack));
+    EXPECT_EQ(sum.reduce(counted), "");
+    EXPECT_EQ(counted.calls(), 3);
+    EXPECT_TRUE(at::equal(flat_values(sum, tables), want)) << comm.rank();
+  });
 }
 
 TEST(GradientSumTest, EachWorkerGetsItsShareOfTheSumAndReleasesTheRest) {

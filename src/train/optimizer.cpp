@@ -222,21 +222,47 @@ void Optimizer::end_step() {
 
 // Every worker sends the weights that its model holds, so all have the same weights afterwards.
 void Optimizer::exchange_weights() const {
-  for (int owner = 0; owner < sharers_->size(); ++owner)
-    for (size_t p = 0; p < parameters_.size(); ++p) {
-      const model::Parameter& written = parameters_[p];
-      const bool is_mine = owner == sharers_->rank();
-      for_parts(
-          shards_.of(p, owner), row_size(states_[p].master), kSent,
-          [&](int64_t first, int64_t rows) {
-            at::Tensor values =
-                is_mine
-                    ? written.read(device_, {.name = "", .first_row = first, .rows = rows}).cpu()
-                    : at::empty(with_rows(written.shape(), rows), written.round_to);
-            sharers_->broadcast(values, owner);
-            if (!is_mine) written.write(device_, values.to(device_.torch()), first);
-          });
-    }
+  for (int owner = 0; owner < sharers_->size(); ++owner) {
+    std::vector<SentRows> sent;  // together
+    int64_t elements = 0;
+    for (size_t p = 0; p < parameters_.size(); ++p)
+      for_parts(shards_.of(p, owner), row_size(states_[p].master), kSent,
+                [&](int64_t first, int64_t rows) {
+                  const int64_t more = rows * row_size(states_[p].master);
+                  if (elements > 0 && elements + more > kSent) {
+                    send_weights(owner, sent);
+                    sent.clear();
+                    elements = 0;
+                  }
+                  sent.push_back({p, {.first = first, .rows = rows}});
+                  elements += more;
+                });
+    if (elements > 0) send_weights(owner, sent);
+  }
+}
+
+// A worker's rows, to all others, as one tensor of bytes: parameters may differ in type.
+void Optimizer::send_weights(int owner, const std::vector<SentRows>& sent) const {
+  const bool is_mine = owner == sharers_->rank();
+  std::vector<at::Tensor> values, bytes;
+  for (const auto& [p, range] : sent) {
+    const model::Parameter& weights = parameters_[p];
+    values.push_back(
+        is_mine ? weights.read(device_, {.name = "", .first_row = range.first, .rows = range.rows})
+                      .cpu()
+                : at::empty(with_rows(weights.shape(), range.rows), weights.round_to));
+    bytes.push_back(values.back().view(-1).view(at::kByte));
+  }
+  at::Tensor all = at::cat(bytes);
+  sharers_->broadcast(all, owner);
+  if (is_mine) return;
+  int64_t begin = 0;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    bytes[i].copy_(all.narrow(0, begin, bytes[i].numel()));
+    begin += bytes[i].numel();
+    parameters_[sent[i].parameter].write(device_, values[i].to(device_.torch()),
+                                         sent[i].range.first);
+  }
 }
 
 void Optimizer::update(const Bucket& bucket, const at::Tensor& gradients) {

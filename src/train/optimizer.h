@@ -135,7 +135,12 @@ class Optimizer {
   void move_matrices(size_t parameter);
   void write(const Bucket& bucket);
   int64_t first_element(size_t parameter) const;
+  struct SentRows {
+    size_t parameter = 0;
+    RowRange range;
+  };
   void exchange_weights() const;
+  void send_weights(int owner, const std::vector<SentRows>& sent) const;
   at::Tensor gather(size_t parameter, const Kind& kind) const;
   at::Tensor snapshot(size_t parameter, const Kind& kind) const;
   const std::vector<model::Parameter>& whole_parameters() const {

@@ -4,11 +4,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 
 #include "base/check.h"
+#include "tests/support/failing_comm.h"
 #include "tests/support/golden_batch.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_comm.h"
@@ -228,9 +230,12 @@ TEST_P(SharedStateTest, SharingTheStateChangesNoBit) {
     std::vector<int64_t> bytes(static_cast<size_t>(workers));
     run_workers(workers, [&](cluster::Comm& comm) {
       Odds mine(GetParam());
-      Optimizer shared(mine.parameters, device, options, &comm);
+      cluster::FailingComm counted(comm, /*failing_call=*/100);
+      Optimizer shared(mine.parameters, device, options, &counted);
       for (int step = 0; step < kSteps; ++step)
         EXPECT_EQ(shared.step(mine.gradients(step), 0.01), norms[static_cast<size_t>(step)]);
+      // The norm, and the weights of each worker, of several parameters together.
+      EXPECT_LE(counted.calls(), kSteps * (1 + 2 + workers));
       EXPECT_TRUE(tests::all_equal(mine.tables, alone.tables)) << "worker " << comm.rank();
       EXPECT_EQ(shared.steps(), kSteps);
       bytes[static_cast<size_t>(comm.rank())] = shared.bytes();

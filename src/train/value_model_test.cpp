@@ -295,7 +295,7 @@ TEST(ValueModelTest, WorkerLostInAnyCollectiveChangesNoBit) {
   Learner want(*comm, small_steps());
   want.learn(2);
   int losses = 0;
-  for (int64_t call = 1;; call += 5, ++losses) {
+  for (int64_t call = 1;; ++call, ++losses) {
     const bool has_lost = run_losing_one(3, call, [&](cluster::Comm& all) {
       Learner learner(all, small_steps());
       learner.learn(2);
