@@ -27,7 +27,8 @@ Evaluation::Evaluation(const run::RunOptions& options, const cluster::Launch& la
       reward_(start_reward(options_)),
       context_(options_, launch),
       rows_(load_rows(options_, context_, *reward_, data::Split::kValidation)),
-      worker_(options_, launch, context_, rows_, reward_) {
+      worker_(options_, launch, context_,
+              {rows_, reward_, rows_.size() * options_.rollout.validation.n}) {
   for (int64_t i = 0; i < rows_.size(); ++i) prompts_.push_back(rows_.prompt(i));
 }
 

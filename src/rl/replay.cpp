@@ -37,14 +37,13 @@ struct ReplayEngines::DecodeTime {
 };
 
 ReplayEngines::ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
-                             const rollout::TargetModel& target,
-                             const rollout::EngineOptions& options,
-                             const rollout::StopString* stop_string,
-                             std::vector<rollout::Group> groups)
+                             const Baseline& baseline, std::vector<rollout::Group> groups)
     : engine_(engine),
       speculation_(speculation),
       groups_(std::move(groups)),
-      baseline_(target, enough_for(options, target, groups_), stop_string) {}
+      most_sequences_(std::min(std::ssize(groups_), baseline.options.max_running)),
+      baseline_(baseline.target, enough_for(baseline.options, baseline.target, groups_),
+                baseline.stop_string) {}
 
 std::vector<rollout::Response> ReplayEngines::decode(
     rollout::Engine& engine, const std::vector<rollout::Group>& groups) const {
@@ -142,8 +141,8 @@ run::SpeedupRounds ReplayEngines::measure_size(const std::vector<rollout::Group>
 
 std::vector<run::SpeedupRounds> ReplayEngines::measure(const std::vector<rollout::Group>& pool,
                                                        double seconds) {
-  std::vector<int64_t> sizes;  // those that baseline_ has memory for
-  for (int64_t size = 1; size <= std::min(std::ssize(groups_), std::ssize(pool)); size *= 2)
+  std::vector<int64_t> sizes;  // those that both engines can run
+  for (int64_t size = 1; size <= std::min(most_sequences_, std::ssize(pool)); size *= 2)
     sizes.push_back(size);
   const double end = steady_clock().seconds() + seconds;
   std::vector<run::SpeedupRounds> rounds;

@@ -24,17 +24,22 @@ struct Replay {
 
 class ReplayEngines {
  public:
-  // Borrows all arguments but `groups`. `speculation` is that of `engine`. The engine without
-  // speculation has memory for `groups`. REQUIRES: the engine is idle; prompt ids are distinct.
+  // The engine without speculation, which gets memory for the groups.
+  struct Baseline {
+    const rollout::TargetModel& target;
+    const rollout::EngineOptions& options;
+    const rollout::StopString* stop_string = nullptr;
+  };
+  // Borrows all arguments but `groups`. `speculation` is that of `engine`. REQUIRES: the engine is
+  // idle; prompt ids are distinct.
   ReplayEngines(rollout::Engine& engine, const rollout::Speculation& speculation,
-                const rollout::TargetModel& target, const rollout::EngineOptions& options,
-                const rollout::StopString* stop_string, std::vector<rollout::Group> groups);
+                const Baseline& baseline, std::vector<rollout::Group> groups);
 
   // Decodes each group to the end, in two rounds with different uniforms.
   Replay compare();
 
   // Measures interleaved rounds of both engines at 1, 2, 4, 8 … running sequences, up to the number
-  // of groups, for about `seconds`. Each round uses other prompts of `pool`.
+  // of groups and what the engines run, for about `seconds`. Each round uses other prompts of `pool`.
   std::vector<run::SpeedupRounds> measure(const std::vector<rollout::Group>& pool, double seconds);
 
  private:
@@ -50,6 +55,7 @@ class ReplayEngines {
   rollout::Engine& engine_;
   const rollout::Speculation& speculation_;
   const std::vector<rollout::Group> groups_;
+  const int64_t most_sequences_;
   rollout::Engine baseline_;  // without speculation
   uint32_t round_ = 0;        // rounds done; each has its own uniforms
 };

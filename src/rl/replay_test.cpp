@@ -33,19 +33,18 @@ class ReplayTest : public ::testing::Test {
 };
 
 TEST_F(ReplayTest, ComparesEveryResponse) {
-  ReplayEngines engines(engine_, speculation_, *model_, options_, nullptr, groups_);
+  ReplayEngines engines(engine_, speculation_, {*model_, options_}, groups_);
   const Replay same = engines.compare();
   EXPECT_EQ(same.responses, 12);
   EXPECT_EQ(same.equal, 12);
   EXPECT_GT(speculation_.stats().trees, 0);
   // Another model's responses.
   const auto other = tests::make_tiny_model(config_, at::kFloat, Device::cpu(1), /*seed=*/12);
-  EXPECT_LT(
-      ReplayEngines(engine_, speculation_, *other, options_, nullptr, groups_).compare().equal, 12);
+  EXPECT_LT(ReplayEngines(engine_, speculation_, {*other, options_}, groups_).compare().equal, 12);
 }
 
 TEST_F(ReplayTest, MeasuresEachSizeWithinItsTime) {
-  ReplayEngines engines(engine_, speculation_, *model_, options_, nullptr, groups_);
+  ReplayEngines engines(engine_, speculation_, {*model_, options_}, groups_);
   const Stopwatch watch;
   const std::vector<run::SpeedupRounds> sizes = engines.measure(groups_, /*seconds=*/0.4);
   EXPECT_LT(watch.seconds(), 20);  // the machine may be busy
@@ -54,6 +53,12 @@ TEST_F(ReplayTest, MeasuresEachSizeWithinItsTime) {
   EXPECT_EQ(sizes[0].sequences, 1);
   EXPECT_GT(sizes[0].ratios.size(), 0u);
   EXPECT_GT(sizes[0].speculative_step_share, 0);
+  rollout::EngineOptions one;
+  one.max_running = 1;
+  EXPECT_EQ(ReplayEngines(engine_, speculation_, {*model_, one}, groups_)
+                .measure(groups_, /*seconds=*/0.1)
+                .size(),
+            1u);
 }
 
 }  // namespace

@@ -27,6 +27,14 @@ std::unique_ptr<data::Dataset> load_held_out(const run::RunOptions& options,
       load_rows(options, context, reward, data::Split::kValidation));
 }
 
+// Of a training batch or a validation.
+int64_t most_responses(const run::RunOptions& options, const data::Dataset* held_out) {
+  const int64_t trained = options.prompts_per_batch() * options.responses_per_prompt();
+  const bool validates = options.trainer.val_before_train || options.trainer.test_freq > 0;
+  if (!held_out || !validates) return trained;
+  return std::max(trained, held_out->size() * options.rollout.validation.n);
+}
+
 std::vector<double> scores_of(std::span<const run::Rollout> rollouts) {
   std::vector<double> scores;
   for (const run::Rollout& rollout : rollouts) scores.push_back(rollout.score);
@@ -79,7 +87,8 @@ RlLoop::RlLoop(const run::RunOptions& options, const cluster::Launch& launch)
       reference_(make_reference(options_, context_)),
       remote_teacher_(make_remote_teacher(options_, context_)),
       teacher_(options_.distillation.is_exact() ? run::make_teacher(options_, context_) : nullptr),
-      rollouts_(options_, launch, context_, prompts_, reward_),
+      rollouts_(options_, launch, context_,
+                {prompts_, reward_, most_responses(options_, held_out_.get())}),
       trainer_(*context_.model, options_.trainer_options(), *context_.comm,
                {.total_steps = total_steps_,
                 .temperature = options_.rollout.sampling.rule().logprob_temperature(),
@@ -383,10 +392,8 @@ void RlLoop::check_generation_limit(const StepGroups& groups) const {
 }
 
 std::vector<data::Prompt> RlLoop::next_prompts() {
-  const data::DataOptions& data = options_.data;
   std::vector<data::Prompt> prompts;
-  for (const int64_t index : sampler_.next_batch(
-           filter_ && data.gen_batch_size > 0 ? data.gen_batch_size : data.train_batch_size))
+  for (const int64_t index : sampler_.next_batch(options_.prompts_per_batch()))
     prompts.push_back(prompts_.prompt(index));
   return prompts;
 }

@@ -70,14 +70,8 @@ PhaseTimes& PhaseTimes::operator+=(const PhaseTimes& more) {
 
 RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
                            cluster::GroupSource& groups, cluster::Comm& comm,
-                           const tokenizer::Tokenizer& tokenizer,
-                           drafter_training::IdleTrainer* idle_trainer)
-    : engine_(engine),
-      rewards_(rewards),
-      groups_(groups),
-      comm_(comm),
-      tokenizer_(tokenizer),
-      idle_trainer_(idle_trainer) {}
+                           const tokenizer::Tokenizer& tokenizer)
+    : engine_(engine), rewards_(rewards), groups_(groups), comm_(comm), tokenizer_(tokenizer) {}
 
 void RolloutPhase::begin(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   times_ = {};

@@ -89,10 +89,11 @@ struct PhaseTimes {
 class RolloutPhase {
  public:
   RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards, cluster::GroupSource& groups,
-               cluster::Comm& comm, const tokenizer::Tokenizer& tokenizer,
-               drafter_training::IdleTrainer* idle_trainer = nullptr);
+               cluster::Comm& comm, const tokenizer::Tokenizer& tokenizer);
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
+  // Null, the default: no training of the draft model.
+  void set_idle_trainer(drafter_training::IdleTrainer* trainer) { idle_trainer_ = trainer; }
   // Null, the default: no environment.
   void set_episodes(Episodes* episodes) { episodes_ = episodes; }
   // For the choice between idle work: shares that are known from the steps before.
@@ -161,7 +162,7 @@ class RolloutPhase {
   cluster::GroupSource& groups_;
   cluster::Comm& comm_;
   const tokenizer::Tokenizer& tokenizer_;
-  drafter_training::IdleTrainer* const idle_trainer_;  // or null
+  drafter_training::IdleTrainer* idle_trainer_ = nullptr;
   Timeline* timeline_ = nullptr;
   Episodes* episodes_ = nullptr;  // or null
 

@@ -62,16 +62,19 @@ std::unique_ptr<Episodes> make_episodes(const run::RunOptions& options,
 }
 
 // The turns of an episode find the pages of those before them. An engine keeps its cache through a
-// phase; new_weights() empties it. A worker that follows has an engine without work.
-rollout::EngineOptions engine_options(const run::RunOptions& options,
-                                      const run::RunContext& context, bool follows) {
+// phase; new_weights() empties it.
+rollout::EngineOptions engine_options(const run::RunOptions& options, int64_t most_responses) {
   rollout::EngineOptions engine = options.rollout.engine;
-  if (follows) {
-    engine.max_running = engine.max_batch_tokens = 1;
-    engine.kv_memory_bytes = context.model->kv_shape().page_bytes();
-  }
+  engine.max_running = std::clamp<int64_t>(most_responses, 1, engine.max_running);
   engine.prefix_cache = options.environment.is_on();
   engine.caches_prompts = false;
+  return engine;
+}
+
+// A worker that follows has an engine without work.
+rollout::EngineOptions without_work(rollout::EngineOptions engine, const run::RunContext& context) {
+  engine.max_running = engine.max_batch_tokens = 1;
+  engine.kv_memory_bytes = context.model->kv_shape().page_bytes();
   return engine;
 }
 
@@ -87,28 +90,28 @@ double tail_seconds(std::span<const run::Rollout> rollouts) {
 }  // namespace
 
 RolloutWorker::RolloutWorker(const run::RunOptions& options, const cluster::Launch& launch,
-                             const run::RunContext& context, const data::Dataset& prompts,
-                             std::shared_ptr<const reward::Reward> reward)
+                             const run::RunContext& context, const Work& work)
     : options_(options),
       context_(context),
       response_text_(context.tokenizer),
+      engine_options_(engine_options(options, work.most_responses)),
       ranks_(options, context),
-      draft_network_(first_draft_network(options, *context.model, prompts)),
+      draft_network_(first_draft_network(options, *context.model, work.prompts)),
       idle_trainer_(make_idle_trainer(draft_network_, options)),
-      speculation_(rollout::make_speculation(options.speculative, ranks_.target(),
-                                             options.rollout.engine,
+      speculation_(rollout::make_speculation(options.speculative, ranks_.target(), engine_options_,
                                              {.network = draft_network_,
                                               .seed = static_cast<uint64_t>(options.trainer.seed),
                                               .defers_measuring = ranks_.follows()})),
       engine_(ranks_.follows() ? rollout::TargetModel(*context.model) : ranks_.target(),
-              engine_options(options, context, ranks_.follows()), &response_text_,
-              idle_trainer_.get(), speculation_.get()),
-      episodes_(ranks_.follows() ? nullptr : make_episodes(options, context, prompts, engine_)),
-      rewards_(std::move(reward), options.reward),
+              ranks_.follows() ? without_work(engine_options_, context) : engine_options_,
+              &response_text_, idle_trainer_.get(), speculation_.get()),
+      episodes_(ranks_.follows() ? nullptr
+                                 : make_episodes(options, context, work.prompts, engine_)),
+      rewards_(work.reward, options.reward),
       groups_(make_groups(options, launch, ranks_, idle_trainer_ != nullptr)),
-      phase_(engine_, rewards_, *groups_, ranks_.leaders(), context.tokenizer,
-             idle_trainer_.get()) {
+      phase_(engine_, rewards_, *groups_, ranks_.leaders(), context.tokenizer) {
   with_engine([] {});  // followers have waited since the leader's first pass
+  phase_.set_idle_trainer(idle_trainer_.get());
   phase_.set_episodes(episodes_.get());
   if (speculation_) speculation_report_.emplace(*speculation_);
   context.comm->continue_after_loss([this](int worker) { return groups_->is_silent(worker); });
@@ -214,7 +217,7 @@ void RolloutWorker::report_step(Metrics& metrics) {
                   std::max(1e-9, all.idle_seconds + all.decode_seconds));
   metrics.set("rollout/tail_share", tail_seconds_ / std::max(1e-9, gen_seconds));
   metrics.set("rollout/sequences_per_worker",
-              std::min(static_cast<double>(options_.rollout.engine.max_running),
+              std::min(static_cast<double>(engine_options_.max_running),
                        static_cast<double>(options_.data.train_batch_size *
                                            options_.responses_per_prompt()) /
                            engines));
@@ -260,8 +263,10 @@ void RolloutWorker::write_drafter(const std::string& folder) const {
 }
 
 ReplayEngines RolloutWorker::replay_engines(std::vector<rollout::Group> groups) {
-  return {engine_,         *speculation_,    ranks_.target(), options_.rollout.engine,
-          &response_text_, std::move(groups)};
+  return {engine_,
+          *speculation_,
+          {ranks_.target(), engine_options_, &response_text_},
+          std::move(groups)};
 }
 
 }  // namespace tlt::rl

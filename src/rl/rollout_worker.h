@@ -7,7 +7,7 @@
 // Not here   which prompts, and what is learned from the responses (rl_loop.h).
 // Threading  engine thread only. All workers call the same functions in the same order.
 //
-//   RolloutWorker worker(options, launch, context, prompts, reward);
+//   RolloutWorker worker(options, launch, context, {prompts, reward, most_responses});
 //   worker.begin_step(step);
 //   std::vector<run::Rollout> rollouts = worker.run(prompts, plan);   // of all workers
 //   report.end_phase("gen");
@@ -41,10 +41,13 @@ namespace tlt::rl {
 
 class RolloutWorker {
  public:
-  // `prompts`: of the run; a new draft model is made for their tokens.
+  struct Work {
+    const data::Dataset& prompts;  // of the run; a new draft model is made for their tokens
+    std::shared_ptr<const reward::Reward> reward;
+    int64_t most_responses;  // of one run(): as many sequences at most decode at the same time
+  };
   RolloutWorker(const run::RunOptions& options, const cluster::Launch& launch,
-                const run::RunContext& context, const data::Dataset& prompts,
-                std::shared_ptr<const reward::Reward> reward);
+                const run::RunContext& context, const Work& work);
 
   void set_timeline(Timeline* timeline);
 
@@ -102,6 +105,7 @@ class RolloutWorker {
   const run::RunOptions& options_;
   const run::RunContext& context_;
   const run::ResponseText response_text_;
+  const rollout::EngineOptions engine_options_;  // of a worker that leads
   RolloutRanks ranks_;
   const std::shared_ptr<drafter::DraftNetwork> draft_network_;         // null: no `eagle` drafter
   const std::unique_ptr<drafter_training::IdleTrainer> idle_trainer_;  // null: not trained

@@ -19,7 +19,7 @@ namespace tlt::rollout {
 struct CostProbe {
   int64_t max_sequences = 64;
   int64_t max_rows = 1024;  // token rows of a forward pass
-  double seconds = 0.5;     // target duration; long passes take longer
+  double seconds = 0.25;    // target duration; long passes take longer
 };
 
 // Minimum seconds of each of `tasks`. The rounds interleave all tasks, so that a burst of noise

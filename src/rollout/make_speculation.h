@@ -14,8 +14,9 @@
 
 namespace tlt::rollout {
 
-// Measures the cost of forward passes and proposals of an engine with these options; takes about
-// half a second. network: the draft model of an EAGLE drafter, or null.
+// Measures the cost of forward passes and proposals of an engine with these options; takes half a
+// second to two, the longer the more sequences may run. network: the draft model of an EAGLE
+// drafter, or null.
 speculation::CostTable measure_costs(const TargetModel& target,
                                      const drafter::DraftNetwork* network,
                                      const speculation::SpeculationOptions& options,

@@ -297,6 +297,12 @@ struct RunOptions {
     return rollout.n + (algorithm.has_greedy_baseline() ? 1 : 0);
   }
 
+  // Prompts whose responses are decoded together.
+  int64_t prompts_per_batch() const {
+    const bool has_gen_batch = algorithm.filter_groups.enable && data.gen_batch_size > 0;
+    return has_gen_batch ? data.gen_batch_size : data.train_batch_size;
+  }
+
   // Whether the workers of each tensor parallel group train together, each its part of the model.
   bool trains_in_groups() const {
     return rollout.tensor_model_parallel_size > 1 && obstacle_to_group_training().empty();
