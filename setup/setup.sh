@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # setup/setup.sh [--pinned] [--tidy] [--fuzz] [--picture] [--browser] [--clients] [--tools]: brings what the build needs,
-# clang-tidy, clang with libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the test of the
-# report's page. `make setup` calls it; a second run does nothing.
+# clang-tidy (wheels-tidy.txt), clang with libFuzzer, matplotlib for the picture of `make headline`, and Chromium for the
+# test of the report's page. `make setup` calls it; a second run does nothing.
 # --clients brings the official Python clients that tests of `tlt serve` and of the trackers use
 # (wheels-clients.txt), and the package verifiers for tools/verifiers_env.py (wheels-verifiers.txt), --tools what builds
 # the site of docs/ and checks containers and scripts (wheels-tools.txt), if PyPI can be reached; `make test` calls both.
@@ -65,11 +65,10 @@ fuzzer_runtime() {  # the package with libFuzzer for the default clang
 debian_packages() {
   local wanted missing
   mapfile -t wanted < <(sed '/^#/d' "$here/debian-packages.txt")
-  [ $tidy = no ] || wanted+=(clang-tidy)
   [ $fuzz = no ] || wanted+=(clang "$(fuzzer_runtime)")
   [ $picture = no ] || wanted+=(python3-matplotlib)
   [ $browser = no ] || wanted+=(chromium)
-  [ ${#to_get[@]} -eq 0 ] && [ $clients$tools = nono ] || find_python || wanted+=(python3 python3-pip)
+  [ ${#to_get[@]} -eq 0 ] && [ $clients$tools$tidy = nonono ] || find_python || wanted+=(python3 python3-pip)
   command -v dpkg-query >/dev/null ||
     fail "no dpkg-query here; install what these Debian packages hold by this system's own means: ${wanted[*]}"
   find_missing
@@ -247,4 +246,5 @@ if [ $clients = yes ]; then
   # dill, of datasets, looks for this name in the path
   python_packages verifiers verifiers/site-packages "tests with verifiers"
 fi
+[ $tidy = no ] || python_packages tidy tidy "clang-tidy"
 [ $tools = no ] || python_packages tools tools "the site of docs/ and checks of containers and scripts"
