@@ -28,7 +28,8 @@ using tests::worker_of;
 
 constexpr int kInterruptSteps = 2;
 constexpr double kSaveSeconds = 20;
-constexpr int kResponses = 128;  // of a step
+constexpr int kResponses = 128;    // of a step …
+constexpr int kFewResponses = 64;  // … and with_small_updates()
 // After the start of a step, well before the end of its rollouts by two workers.
 constexpr std::chrono::milliseconds kIntoTheStep(250);
 
@@ -47,6 +48,14 @@ std::vector<std::string> slow_run(const std::filesystem::path& folder, int worke
                                       "trainer.timeout_seconds=100"};
   options.insert(options.end(), more.begin(), more.end());
   return tests::small_run(folder, kInterruptSteps, workers, options);
+}
+
+// The same with rollouts that do not last: all sequences decode at the same time, which changes no
+// result.
+std::vector<std::string> quick_run(const std::filesystem::path& folder, int workers,
+                                   std::vector<std::string> more = {}) {
+  more.emplace_back("rollout.max_num_seqs=64");
+  return slow_run(folder, workers, more);
 }
 
 // The metrics of a run that depend on neither time nor speculation, a line for each step.
@@ -68,7 +77,7 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     EXPECT_FALSE(std::filesystem::exists(run / "unfinished_step"));
   }
   void run_whole(const std::vector<std::string>& more = {}) const {
-    ASSERT_EQ(run_program(slow_run(scratch_ / "whole", 1, more), scratch_ / "log"), 0)
+    ASSERT_EQ(run_program(quick_run(scratch_ / "whole", 1, more), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
   }
   // Ends with this signal's exit code within the bound.
@@ -110,26 +119,27 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     run_whole(more);
     const auto run = scratch_ / "run";
     {
-      Program program(slow_run(run, GetParam(), more), scratch_ / "log");
+      Program program(quick_run(run, GetParam(), more), scratch_ / "log");
       ASSERT_NO_FATAL_FAILURE(interrupt_in(peek, program, GetParam()));
       EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
     }
-    ASSERT_EQ(run_program(slow_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
+    ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
     EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(kResponses, 0));
     expect_same_as_whole(run);
   }
 
-  // Updates of many optimizer steps.
+  // Updates of many optimizer steps, with few and short responses.
   static std::vector<std::string> with_small_updates(std::vector<std::string> more) {
-    more.insert(more.end(), {"actor.ppo_mini_batch_size=2", "actor.ppo_epochs=2"});
+    more.insert(more.end(), {"actor.ppo_mini_batch_size=2", "actor.ppo_epochs=2",
+                             "data.train_batch_size=8", "data.max_response_length=100"});
     return more;
   }
 
   // Starts the run and ends it by SIGTERM after an optimizer step of the first update.
   void stop_within_update(const tests::StackPeek& peek, const std::filesystem::path& run,
                           const std::vector<std::string>& more) const {
-    Program program(slow_run(run, GetParam(), with_small_updates(more)), scratch_ / "log");
+    Program program(quick_run(run, GetParam(), with_small_updates(more)), scratch_ / "log");
     ASSERT_NO_FATAL_FAILURE(interrupt_in(peek, program, GetParam()));
     EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
     EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
@@ -146,11 +156,11 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, more));
     const std::string metrics = read_text(run / "metrics.jsonl");  // of a validation before step 1
     ASSERT_EQ(
-        run_program(slow_run(run, 3 - GetParam(), with_small_updates(more)), scratch_ / "log"), 0)
+        run_program(quick_run(run, 3 - GetParam(), with_small_updates(more)), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
     EXPECT_TRUE(read_text(run / "metrics.jsonl").starts_with(metrics)) << metrics;
     EXPECT_THAT(read_text(scratch_ / "log"), HasSubstr("within the update after step 0"));
-    EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(kResponses, 0));
+    EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(kFewResponses, 0));
     expect_same_as_whole(run);
     EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/unfinished_update"));
   }
@@ -181,7 +191,7 @@ TEST_P(InterruptTest, InTheRolloutsKeepsTheResponses) {
     EXPECT_TRUE(std::filesystem::exists(run / tests::checkpoint_folder(1)));
   }
   EXPECT_GT(before.first + before.second, 0);
-  ASSERT_EQ(run_program(slow_run(run, 3 - GetParam()), scratch_ / "log"), 0)
+  ASSERT_EQ(run_program(quick_run(run, 3 - GetParam()), scratch_ / "log"), 0)
       << read_text(scratch_ / "log");
   const auto [finished, unfinished] = kept_in(read_text(scratch_ / "log"));
   EXPECT_GE(finished, before.first);
@@ -198,7 +208,7 @@ TEST_P(InterruptTest, InTheUpdateKeepsAllResponses) {
 }
 
 TEST_P(InterruptTest, InTheUpdateOfACriticKeepsAllResponses) {
-  interrupt_update({"algorithm.adv_estimator=gae"});
+  interrupt_update({"algorithm.adv_estimator=gae", "data.max_response_length=100"});
   if (IsSkipped()) return;
   tests::expect_same_files(scratch_ / "run", scratch_ / "whole",
                            tests::critic_files(kInterruptSteps));
@@ -253,12 +263,13 @@ TEST_P(InterruptTest, UpdateThatIsInterruptedAgainContinues) {
   for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, {}));
   {
     const tests::StackPeek gradients({"tlt::train::HeadLoss::backward("});
-    Program program(slow_run(run, 1, with_small_updates({})), scratch_ / "log");
+    Program program(quick_run(run, 1, with_small_updates({})), scratch_ / "log");
     ASSERT_NO_FATAL_FAILURE(interrupt_in(gradients, program, /*workers=*/1));
   }
   EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
   EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
-  ASSERT_EQ(run_program(slow_run(run, 3 - GetParam(), with_small_updates({})), scratch_ / "log"), 0)
+  ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), with_small_updates({})), scratch_ / "log"),
+            0)
       << read_text(scratch_ / "log");
   expect_same_as_whole(run);
 }
@@ -269,9 +280,10 @@ TEST_P(InterruptTest, UpdateOfOtherOptionsIsNotContinued) {
   if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
   const auto run = scratch_ / "run";
   ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, {}));
-  ASSERT_EQ(run_program(slow_run(run, 1, with_small_updates({"--override", "actor.optim.lr=1e-5"})),
-                        scratch_ / "log"),
-            0)
+  ASSERT_EQ(
+      run_program(quick_run(run, 1, with_small_updates({"--override", "actor.optim.lr=1e-5"})),
+                  scratch_ / "log"),
+      0)
       << read_text(scratch_ / "log");
   EXPECT_THAT(read_text(scratch_ / "log"),
               HasSubstr("unfinished_update is not used (it is of other options); resuming from the "
@@ -290,7 +302,7 @@ TEST_P(InterruptTest, GreedyResponsesAreKept) {
     program.send(SIGTERM);
     expect_interrupted(program, SIGTERM);
   }
-  ASSERT_EQ(run_program(slow_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
+  ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
       << read_text(scratch_ / "log");
   EXPECT_GE(kept_in(read_text(scratch_ / "log")).first, 0);
   expect_same_as_whole(run);
@@ -317,7 +329,7 @@ TEST_P(InterruptTest, WhileItWaitsForScores) {
     expect_interrupted(program, SIGTERM);
   }
   std::filesystem::remove(flag);
-  ASSERT_EQ(run_program(slow_run(run, 1, options), scratch_ / "log"), 0)
+  ASSERT_EQ(run_program(quick_run(run, 1, options), scratch_ / "log"), 0)
       << read_text(scratch_ / "log");
   EXPECT_GT(kept_in(read_text(scratch_ / "log")).first, 0);
   expect_same_as_whole(run);
@@ -333,7 +345,7 @@ TEST_P(InterruptTest, DynamicSamplingKeepsItsGenerationBatches) {
     program.send(SIGTERM);
     expect_interrupted(program, SIGTERM);
   }
-  ASSERT_EQ(run_program(slow_run(run, 1, tests::with_dynamic_sampling()), scratch_ / "log"), 0)
+  ASSERT_EQ(run_program(quick_run(run, 1, tests::with_dynamic_sampling()), scratch_ / "log"), 0)
       << read_text(scratch_ / "log");
   EXPECT_GE(kept_in(read_text(scratch_ / "log")).first, 0);
   expect_same_as_whole(run);
@@ -354,7 +366,7 @@ TEST_P(InterruptTest, DamagedRolloutsAreSkipped) {
   ASSERT_GT(bytes.size(), 1000U);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   std::ofstream(file, std::ios::binary) << bytes;
-  ASSERT_EQ(run_program(slow_run(run, 1), scratch_ / "log"), 0) << read_text(scratch_ / "log");
+  ASSERT_EQ(run_program(quick_run(run, 1), scratch_ / "log"), 0) << read_text(scratch_ / "log");
   EXPECT_THAT(read_text(scratch_ / "log"),
               HasSubstr("unfinished_step is skipped, and its responses are decoded again: it has "
                         "another checksum\n"));
@@ -369,7 +381,7 @@ INSTANTIATE_TEST_SUITE_P(Workers, InterruptTest, ::testing::Values(1, 2));
 TEST(WatchdogRunTest, WorkerWhoseMainThreadHangsEnds) {
   const Scratch scratch;
   const std::vector<std::string> quick = {"trainer.timeout_seconds=5"};
-  ASSERT_EQ(run_program(slow_run(scratch / "whole", 1), scratch / "log"), 0)
+  ASSERT_EQ(run_program(quick_run(scratch / "whole", 1), scratch / "log"), 0)
       << read_text(scratch / "log");
   for (const int rank : {0, 1}) {
     const auto run = scratch / ("run" + std::to_string(rank));
@@ -398,7 +410,7 @@ TEST(WatchdogRunTest, WorkerWhoseMainThreadHangsEnds) {
     EXPECT_THAT(program.output(),
                 AllOf(HasSubstr("no progress for 5.5 s (1.1 * trainer.timeout_seconds)"),
                       HasSubstr("is stopped by a debugger (ptrace): its stack cannot be read")));
-    ASSERT_EQ(run_program(slow_run(run, 1), scratch / "log"), 0) << read_text(scratch / "log");
+    ASSERT_EQ(run_program(quick_run(run, 1), scratch / "log"), 0) << read_text(scratch / "log");
     tests::expect_same_files(run, scratch / "whole", tests::checkpoint_files(kInterruptSteps));
   }
 }

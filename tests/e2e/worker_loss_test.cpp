@@ -67,7 +67,7 @@ class WorkerLossTest : public ::testing::Test {
   // False: the phase did not occur.
   bool lose_in(size_t phase, const std::filesystem::path& folder) {
     const int rank = 1 + static_cast<int>(random_() % 2);
-    const auto delay = std::chrono::milliseconds(random_() % 1500);
+    const auto delay = std::chrono::milliseconds(random_() % 700);
     Program program(losing_run(folder, 3), scratch_ / "log");
     pid_t worker = -1;
     bool is_killed = false;

@@ -325,19 +325,21 @@ at::Scalar local_scalar(const at::Tensor& self) {
 // --- operations whose rows do not depend on each other ---
 
 // out[m, n] = a[m, 0] b[0, n] + a[m, 1] b[1, n] + …, in this order.
-__attribute__((target_clones("avx2", "default"))) void multiply(const float* a, const float* b,
-                                                                float* out, int64_t m, int64_t k,
-                                                                int64_t n) {
-  constexpr int64_t kRows = 4, kColumns = 16;  // of a tile, whose sums are in registers
+__attribute__((target_clones("avx512f", "avx2", "default"))) void multiply(const float* a,
+                                                                           const float* b,
+                                                                           float* out, int64_t m,
+                                                                           int64_t k, int64_t n) {
+  constexpr int64_t kRows = 4, kColumns = 32;  // of a tile, whose sums are in registers
   for (int64_t column = 0; column < n; column += kColumns)
     for (int64_t row = 0; row < m; row += kRows) {
       const int64_t rows = std::min(kRows, m - row), columns = std::min(kColumns, n - column);
       float sums[kRows][kColumns] = {};
-      if (rows == kRows && columns == kColumns) {
+      if (columns == kColumns) {
+        const float* left[kRows];  // the last row again in place of those that there are not
+        for (int64_t r = 0; r < kRows; ++r) left[r] = a + std::min(row + r, m - 1) * k;
         for (int64_t i = 0; i < k; ++i)
           for (int64_t r = 0; r < kRows; ++r)
-            for (int64_t c = 0; c < kColumns; ++c)
-              sums[r][c] += a[(row + r) * k + i] * b[i * n + column + c];
+            for (int64_t c = 0; c < kColumns; ++c) sums[r][c] += left[r][i] * b[i * n + column + c];
       } else {
         for (int64_t i = 0; i < k; ++i)
           for (int64_t r = 0; r < rows; ++r)

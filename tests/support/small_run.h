@@ -10,6 +10,7 @@
 namespace tlt::tests {
 
 // `tlt train` of the demo in small: few prompts and short responses, with all components active.
+// Few sequences and token rows also shorten the measurement of costs, which most of its time is.
 inline std::vector<std::string> small_run(const std::filesystem::path& folder, int steps,
                                           int workers, const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments = {"train",
@@ -18,6 +19,8 @@ inline std::vector<std::string> small_run(const std::filesystem::path& folder, i
                                         "trainer.total_training_steps=" + std::to_string(steps),
                                         "data.train_batch_size=4",
                                         "rollout.n=4",
+                                        "rollout.max_num_seqs=8",
+                                        "rollout.max_num_batched_tokens=128",
                                         "data.max_response_length=64",
                                         "trainer.val_before_train=false",
                                         "trainer.test_freq=0",
