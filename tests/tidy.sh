@@ -9,9 +9,10 @@ shift $(($# < 3 ? $# : 3))
 tidy=$(dirname "${BASH_SOURCE[0]}")/../.deps/tidy/clang_tidy/data/bin/clang-tidy
 [ -x "$tidy" ] || { printf 'clang-tidy is missing; with a network, type:  setup/setup.sh --tidy\n' >&2; exit 1; }
 
-# A header's finding comes once from every file that includes it. Notes belong to the finding before them.
+# libstdc++ 12 uses its own deprecated functions. A header's finding comes once from every file that includes it. Notes
+# belong to the finding before them.
 sed -n 's/^ *"file": "\(.*\)".*/\1/p' "$build/compile_commands.json" | sort -u | grep -e "$pattern" |
-  xargs -r -P "$jobs" -n 1 "$tidy" --quiet -p "$build" "$@" \
+  xargs -r -P "$jobs" -n 1 "$tidy" --quiet -p "$build" --extra-arg=-Wno-deprecated-declarations "$@" \
     2> >(grep -vE 'warnings?( and [0-9]+ errors?)? generated|treated as error|while processing|Processing file' >&2) |
   awk '/: (error|warning): / { show = !seen[$0]++; findings += show } show
     END { print "clang-tidy: " findings + 0 " findings" }'
