@@ -27,7 +27,7 @@ std::unique_ptr<data::Dataset> load_held_out(const run::RunOptions& options,
       load_rows(options, context, reward, data::Split::kValidation));
 }
 
-// Of a training batch or a validation.
+// The most responses that are decoded together: of a training batch or a validation.
 int64_t most_responses(const run::RunOptions& options, const data::Dataset* held_out) {
   const int64_t trained = options.prompts_per_batch() * options.responses_per_prompt();
   const bool validates = options.trainer.val_before_train || options.trainer.test_freq > 0;

@@ -297,10 +297,9 @@ struct RunOptions {
     return rollout.n + (algorithm.has_greedy_baseline() ? 1 : 0);
   }
 
-  // Prompts whose responses are decoded together.
+  // Prompts whose responses are decoded together. REQUIRES: check().
   int64_t prompts_per_batch() const {
-    const bool has_gen_batch = algorithm.filter_groups.enable && data.gen_batch_size > 0;
-    return has_gen_batch ? data.gen_batch_size : data.train_batch_size;
+    return data.gen_batch_size > 0 ? data.gen_batch_size : data.train_batch_size;
   }
 
   // Whether the workers of each tensor parallel group train together, each its part of the model.

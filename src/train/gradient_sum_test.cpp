@@ -138,18 +138,25 @@ at::Tensor flat_values(const GradientSum& sum, const Tables& tables) {
   return at::cat(values);
 }
 
+constexpr int kPacks = 3;
+
+// Their sum on one worker.
+at::Tensor sum_of_packs(const Tables& tables) {
+  GradientSum sum(tables.parameters, Device::cpu(1));
+  for (int pack = 0; pack < kPacks; ++pack) tables.add_pack(sum, static_cast<float>(pack));
+  return flat_values(sum, tables);
+}
+
 // Each collective waits for all workers, so their number does not grow with the parameters: one for
 // the faults, and two for 5.3 million elements.
 TEST(GradientSumTest, EachWorkerGetsAllOfTheSumInFewCollectives) {
   const Device device = Device::cpu(1);
   const Tables tables;
-  GradientSum whole(tables.parameters, device);
-  for (int pack = 0; pack < 3; ++pack) tables.add_pack(whole, static_cast<float>(pack));
-  const at::Tensor want = flat_values(whole, tables);
+  const at::Tensor want = sum_of_packs(tables);
   run_workers(2, [&](cluster::Comm& comm) {
     cluster::FailingComm counted(comm, /*failing_call=*/100);
     GradientSum sum(tables.parameters, device);
-    for (int pack = comm.rank(); pack < 3; pack += comm.size())
+    for (int pack = comm.rank(); pack < kPacks; pack += comm.size())
       tables.add_pack(sum, static_cast<float>(pack));
     EXPECT_EQ(sum.reduce(counted), "");
     EXPECT_EQ(counted.calls(), 3);
@@ -160,15 +167,13 @@ TEST(GradientSumTest, EachWorkerGetsAllOfTheSumInFewCollectives) {
 TEST(GradientSumTest, EachWorkerGetsItsShareOfTheSumAndReleasesTheRest) {
   const Device device = Device::cpu(1);
   const Tables tables;
-  GradientSum whole(tables.parameters, device);
-  for (int pack = 0; pack < 3; ++pack) tables.add_pack(whole, static_cast<float>(pack));
-  const at::Tensor want = flat_values(whole, tables);
+  const at::Tensor want = sum_of_packs(tables);
   for (const int workers : {2, 3}) {
     const Shards shards(tables.parameters, workers);
     run_workers(workers, [&](cluster::Comm& comm) {
       GradientSum sum(tables.parameters, device);
       for (int round = 0; round < 2; ++round) {  // the second one after clear()
-        for (int pack = comm.rank(); pack < 3; pack += workers)
+        for (int pack = comm.rank(); pack < kPacks; pack += workers)
           tables.add_pack(sum, static_cast<float>(pack));
         EXPECT_EQ(sum.reduce(comm, &shards), "");
         const ElementRange share = shards.share_of(comm.rank());

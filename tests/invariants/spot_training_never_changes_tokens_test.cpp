@@ -20,9 +20,7 @@ using tests::read_text;
 using tests::Scratch;
 
 const char* const kAsked = std::getenv("TLT_INVARIANT_STEPS");
-// Runs on a slow device are few and short.
-const bool kIsSlow = !tests::device_of_runs().empty();
-const int kSpotSteps = kAsked ? std::atoi(kAsked) : kIsSlow ? 2 : 4;
+const int kSpotSteps = kAsked ? std::atoi(kAsked) : 4;
 
 // For idle time, and for training in the little there is on a fast machine: few, long groups, small
 // optimizer steps, nothing else to do.
@@ -84,7 +82,9 @@ TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedWithOneToThreeWorkers) {
       run(name, workers, {"speculative.train.enable_drafter_training=false"});
       expect_same(name);
     }
-  for (const int workers : kIsSlow ? std::vector{1} : std::vector{1, 2, 3}) {
+  // Runs on a slow device are few.
+  const bool is_slow = !tests::device_of_runs().empty();
+  for (const int workers : is_slow ? std::vector{1} : std::vector{1, 2, 3}) {
     const std::string name = "trained" + std::to_string(workers);
     const bool must_draft = workers != 2;
     std::vector<std::string> options = {"speculative.train.optim.lr=0.004"};
@@ -97,7 +97,7 @@ TEST_P(SpotTrainingNeverChangesTokens, OnOffAndPoisonedWithOneToThreeWorkers) {
     EXPECT_EQ(on.at("drafter/workers_off"), 0) << name;
   }
   // Poisoned: a learning rate that destroys the draft model.
-  const std::vector<int> poisoned = kIsSlow ? std::vector{2} : std::vector{1, 2};
+  const std::vector<int> poisoned = is_slow ? std::vector{2} : std::vector{1, 2};
   for (const int workers : kAsked ? std::vector{1, 2, 3} : poisoned) {
     const std::string name = "poisoned" + std::to_string(workers);
     const auto bad =
