@@ -7,16 +7,18 @@
 namespace tlt::ops::TLT_ISA {
 
 #if defined(__AVX512F__)
-constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 columns and a broadcast: 29 of 32 registers
+// 6 x 4 accumulators, 4 columns and a broadcast: 29 of 32 registers.
 template <int kRows>
 constexpr int kTileVectors = 4;
 #else
-constexpr int kTileRows = 4;  // 4 x 2 half-width accumulators of 16 registers, 8 at least
+// At most 6 x 2 accumulators of half the width, 2 columns and a broadcast: 15 of 16 registers. An
+// addition takes 4 cycles and a core begins two in each, so 8 accumulators keep it busy.
 template <int kRows>
 constexpr int kTileVectors = kRows == 1   ? 4
                              : kRows == 2 ? 2
                                           : 1;
 #endif
+constexpr int kTileRows = 6;
 constexpr int64_t kPanel = 64;
 
 // Cache lines of the next panel that a tile prefetches while it multiplies. Otherwise the first
@@ -35,6 +37,13 @@ struct Ahead {
   }
 };
 
+// Makes the compiler load anew what a and b point to. It would hold what the first step has loaded
+// in registers for the second one, and accumulators in memory instead.
+template <class T>
+TLT_INLINE void forget(const T*& a, const T*& b) {
+  __asm__("" : "+r"(a), "+r"(b));
+}
+
 template <int kRows, class T>
 TLT_INLINE void multiply_tile(const GemmTask& task, int64_t row, const T* b, const Ahead& ahead,
                               f32x16 (&acc)[kRows][kTileVectors<kRows>]) {
@@ -44,15 +53,19 @@ TLT_INLINE void multiply_tile(const GemmTask& task, int64_t row, const T* b, con
                 unit_step = task.a_unit_stride * kElements;
   for (int64_t k = 0; k < task.units; ++k) {
     ahead.prefetch(k);
-    typename Unit<T>::Vector columns[kTileVectors<kRows>];
     TLT_UNROLL
-    for (int c = 0; c < kTileVectors<kRows>; ++c)
-      columns[c] = load_units(b + (k * kPanel + c * kLanes) * kElements);
-    TLT_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      const auto x = splat_unit(a + r * row_step + k * unit_step);
+    for (int step = 0; step < Unit<T>::kSteps; ++step) {
+      if (Unit<T>::kSteps > 1 && kRows > 1) forget(a, b);
+      typename Unit<T>::Step columns[kTileVectors<kRows>];
       TLT_UNROLL
-      for (int c = 0; c < kTileVectors<kRows>; ++c) acc[r][c] = dot(acc[r][c], x, columns[c]);
+      for (int c = 0; c < kTileVectors<kRows>; ++c)
+        columns[c] = load_step(b + (k * kPanel + c * kLanes) * kElements, step);
+      TLT_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const auto x = splat_step(a + r * row_step + k * unit_step, step);
+        TLT_UNROLL
+        for (int c = 0; c < kTileVectors<kRows>; ++c) acc[r][c] = dot(acc[r][c], x, columns[c]);
+      }
     }
   }
 }
@@ -123,12 +136,8 @@ __attribute__((noinline)) void tile(const GemmTask& task, int64_t row, int64_t p
 template <class T>
 void multiply_panel(const GemmTask& task, int64_t panel) {
   using Tile = void (*)(const GemmTask&, int64_t, int64_t, const Ahead&);
-#if defined(__AVX512F__)
   static constexpr Tile kTiles[] = {tile<1, T>, tile<2, T>, tile<3, T>,
                                     tile<4, T>, tile<5, T>, tile<6, T>};
-#else
-  static constexpr Tile kTiles[] = {tile<1, T>, tile<2, T>, tile<3, T>, tile<4, T>};
-#endif
   // Tiles of even height: 32 rows are 6 6 5 5 5 5, not 6 6 6 6 6 2.
   const int64_t tiles = (task.rows + kTileRows - 1) / kTileRows;
   const bool is_last = (panel + 1) * kPanel >= task.columns;

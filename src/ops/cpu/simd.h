@@ -70,38 +70,71 @@ struct Unit;
 template <>
 struct Unit<float> {
   static constexpr int kElements = 1;
-  using Vector = f32x16;
+  // A unit's products are added in so many steps, each with operands of this type.
+  static constexpr int kSteps = 1;
+  using Step = f32x16;
+};
+#if defined(__AVX512BF16__)
+using Bf16Units = u32x16;
+template <>
+struct Unit<Bf16> {
+  static constexpr int kElements = 2;
+  static constexpr int kSteps = 1;
+  using Step = Bf16Units;
+};
+#else
+// Without an instruction for them, pairs are multiplied as float32.
+struct Bf16Units {
+  f32x16 first, second;
 };
 template <>
 struct Unit<Bf16> {
   static constexpr int kElements = 2;
-  using Vector = u32x16;
+  static constexpr int kSteps = 2;
+  using Step = f32x16;
 };
+#endif
 
-TLT_INLINE f32x16 load_units(const float* p) { return load(p); }
-TLT_INLINE u32x16 load_units(const Bf16* p) { return load_words(p); }
+TLT_INLINE f32x16 load_step(const float* p, int /*step*/) { return load(p); }
+TLT_INLINE f32x16 splat_step(const float* p, int /*step*/) { return load_splat(p); }
 // The elements of a unit are `stride` elements apart.
-TLT_INLINE f32x16 load_units(const float* p, int64_t /*stride*/) { return load(p); }
-TLT_INLINE u32x16 load_units(const Bf16* p, int64_t stride) {
+TLT_INLINE f32x16 load_units(const float* p, int64_t /*stride*/ = 1) { return load(p); }
+TLT_INLINE f32x16 splat_unit(const float* p) { return load_splat(p); }
+// acc + a b, lane by lane; for bfloat16 both products of the pair.
+TLT_INLINE f32x16 dot(f32x16 acc, f32x16 a, f32x16 b) { return fma(a, b, acc); }
+
+#if defined(__AVX512BF16__)
+TLT_INLINE Bf16Units load_units(const Bf16* p) { return load_words(p); }
+TLT_INLINE Bf16Units load_units(const Bf16* p, int64_t stride) {
   return interleave(&p->bits, &p[stride].bits);
 }
-TLT_INLINE f32x16 splat_unit(const float* p) { return splat(*p); }
-TLT_INLINE u32x16 splat_unit(const Bf16* p) {
+TLT_INLINE Bf16Units splat_unit(const Bf16* p) {
   uint32_t word = 0;
   std::memcpy(&word, p, sizeof word);
   return splat(word);
 }
-
-// acc + a b, lane by lane; for bfloat16 both products of the pair.
-TLT_INLINE f32x16 dot(f32x16 acc, f32x16 a, f32x16 b) { return fma(a, b, acc); }
-TLT_INLINE f32x16 dot(f32x16 acc, u32x16 a, u32x16 b) {
-#if defined(__AVX512BF16__)
+TLT_INLINE Bf16Units load_step(const Bf16* p, int /*step*/) { return load_units(p); }
+TLT_INLINE Bf16Units splat_step(const Bf16* p, int /*step*/) { return splat_unit(p); }
+TLT_INLINE f32x16 dot(f32x16 acc, Bf16Units a, Bf16Units b) {
   return (f32x16)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
-#else
-  acc = fma(as_floats(a << 16), as_floats(b << 16), acc);
-  return fma(as_floats(a & 0xffff0000u), as_floats(b & 0xffff0000u), acc);
-#endif
 }
+#else
+TLT_INLINE f32x16 step_of(u32x16 pairs, int step) {
+  return as_floats(step == 0 ? pairs << 16 : pairs & 0xffff0000u);
+}
+TLT_INLINE f32x16 load_step(const Bf16* p, int step) { return step_of(load_words(p), step); }
+TLT_INLINE f32x16 splat_step(const Bf16* p, int step) {
+  return step_of(as_words(load_splat(reinterpret_cast<const float*>(p))), step);
+}
+TLT_INLINE Bf16Units load_units(const Bf16* p) { return {load_step(p, 0), load_step(p, 1)}; }
+TLT_INLINE Bf16Units load_units(const Bf16* p, int64_t stride) {
+  return {load(p), load(p + stride)};
+}
+TLT_INLINE Bf16Units splat_unit(const Bf16* p) { return {splat_step(p, 0), splat_step(p, 1)}; }
+TLT_INLINE f32x16 dot(f32x16 acc, Bf16Units a, Bf16Units b) {
+  return fma(a.second, b.second, fma(a.first, b.first, acc));
+}
+#endif
 
 // The sum over the lanes, in a fixed order.
 TLT_INLINE float sum_lanes(f32x16 v) {

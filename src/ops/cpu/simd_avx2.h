@@ -63,6 +63,11 @@ TLT_INLINE float first_lane(f32x16 v) { return v.low[0]; }
 TLT_INLINE f32x16 load(const float* p) {
   return {(f32x8)_mm256_loadu_ps(p), (f32x8)_mm256_loadu_ps(p + kHalf)};
 }
+// *p in all lanes.
+TLT_INLINE f32x16 load_splat(const float* p) {
+  const auto half = (f32x8)_mm256_broadcast_ss(p);
+  return {half, half};
+}
 TLT_INLINE void store(float* p, f32x16 v) {
   _mm256_storeu_ps(p, (__m256)v.low);
   _mm256_storeu_ps(p + kHalf, (__m256)v.high);

@@ -28,6 +28,8 @@ TLT_INLINE f32x16 load(const float* p) {
   std::memcpy(&v, p, sizeof v);
   return v;
 }
+// *p in all lanes.
+TLT_INLINE f32x16 load_splat(const float* p) { return splat(*p); }
 TLT_INLINE void store(float* p, f32x16 v) { std::memcpy(p, &v, sizeof v); }
 TLT_INLINE u32x16 load_words(const void* p) {
   u32x16 v;
