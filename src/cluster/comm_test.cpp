@@ -23,6 +23,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 CommOptions quick() { return {.timeout_seconds = 20, .rendezvous_seconds = 20}; }
 
@@ -232,7 +233,7 @@ TEST(RanksTest, DeadRankIsNamedAtOnce) {
     at::Tensor sum = at::ones({100000});
     const std::string first = thrown_message([&] { comm->all_reduce_sum(sum); });
     EXPECT_THAT(first, AllOf(HasSubstr("all_reduce_sum of Float [100000]"),
-                             HasSubstr("no response from rank 1:")));
+                             HasSubstr("no response from rank 1: "), Not(HasSubstr(".cc:"))));
     EXPECT_THAT(thrown_message([&] { comm->barrier("next"); }),
                 AllOf(HasSubstr("barrier 'next'"), HasSubstr(first)));
   });

@@ -14,6 +14,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -48,10 +49,13 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-// The message of a c10 exception without its stack trace, on one line.
+// The message of an exception of c10d or Gloo on one line, without its stack trace and without the
+// places in their source files: "[/pytorch/…/pair.cc:547] Connection closed by peer".
 std::string reason(const std::exception& error) {
+  static const std::regex place(R"(\[[^\]\s]*\.(cc|cpp|h):[0-9]+\] *)");
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
   std::string text = c10_error != nullptr ? c10_error->msg() : error.what();
+  text = std::regex_replace(text, place, "");
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }

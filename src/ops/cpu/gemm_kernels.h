@@ -37,7 +37,7 @@ struct Ahead {
   }
 };
 
-// Makes the compiler load anew what a and b point to. It would hold what the first step has loaded
+// Makes the compiler load again what a and b point to. It would hold what the first step has loaded
 // in registers for the second one, and accumulators in memory instead.
 template <class T>
 TLT_INLINE void forget(const T*& a, const T*& b) {

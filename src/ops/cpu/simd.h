@@ -70,7 +70,7 @@ struct Unit;
 template <>
 struct Unit<float> {
   static constexpr int kElements = 1;
-  // A unit's products are added in so many steps, each with operands of this type.
+  // Steps in which the products of a unit are added, and the type of an operand of a step.
   static constexpr int kSteps = 1;
   using Step = f32x16;
 };
