@@ -121,7 +121,9 @@ TEST_P(PolicyShardTest, SlicesChangeGradientsByRoundingOnly) {
     EXPECT_TRUE(tests::near_of_largest(got, want, tolerance)) << "parameter " << i;
     different += !at::equal(got, want);
   }
-  EXPECT_GT(different, 0) << "the slices have no effect, so the other cases show nothing";
+  if (GetParam().type == at::kFloat) {  // bfloat16 can round all differences away
+    EXPECT_GT(different, 0) << "the slices have no effect, so the other cases show nothing";
+  }
 }
 
 TEST_P(PolicyShardTest, PartsMakeTheWholeTensor) {
