@@ -395,10 +395,10 @@ TEST_F(FaultInjectionTest, AnotherClockRendersTheSamePrompts) {
 // Workers of a launcher, of which the second one has other files under the same names.
 class OtherFilesTest : public FaultInjectionTest {
  protected:
-  // A copy of the demo's model in which `count` weights from this byte on have the other sign.
-  std::string model_with_flipped_signs(std::streamoff first, int count) const {
+  // A copy of the model in which `count` weights from this byte on have the other sign.
+  std::string with_flipped_signs(const char* model, std::streamoff first, int count) const {
     const auto folder = scratch_ / "model";
-    std::filesystem::copy(std::filesystem::path(TLT_SOURCE_DIR) / "models/demo", folder);
+    std::filesystem::copy(std::filesystem::path(TLT_SOURCE_DIR) / model, folder);
     std::fstream file(folder / "model.safetensors",
                       std::ios::in | std::ios::out | std::ios::binary);
     std::vector<char> bytes(static_cast<size_t>(2 * count));
@@ -439,13 +439,13 @@ class OtherFilesTest : public FaultInjectionTest {
 
 TEST_F(OtherFilesTest, OtherWeightsAreRefused) {
   expect_ends(2, "rank 1 reads other contents than rank 0 for model.path", {},
-              {"model.path=" + model_with_flipped_signs(100'000, 1)});
+              {"model.path=" + with_flipped_signs(tests::kSmallModel, 100'000, 1)});
 }
 
 TEST_F(OtherFilesTest, WeightsOfRankZeroAreSentIfAsked) {
   run_whole();
   expect_ends(0, "", {"trainer.broadcast_weights=true"},
-              {"model.path=" + model_with_flipped_signs(100'000, 1000)});
+              {"model.path=" + with_flipped_signs(tests::kSmallModel, 100'000, 1000)});
   expect_same_run(scratch_ / "run", scratch_ / "whole", kSteps);
 }
 
@@ -491,17 +491,21 @@ TEST_F(OtherFilesTest, OtherInstructionSetsAreRefused) {
   });
 }
 
-// The changed weights are between the blocks that the workers compare at the start.
+// The changed weights are between the blocks that the workers compare at the start; a small file is
+// compared as a whole.
 TEST_F(OtherFilesTest, OtherProbabilitiesEndTheRunBeforeTheStepIsSaved) {
+  constexpr const char* kModel = "models/demo";
   const auto size = static_cast<std::streamoff>(std::filesystem::file_size(
-      std::filesystem::path(TLT_SOURCE_DIR) / "models/demo/model.safetensors"));
+      std::filesystem::path(TLT_SOURCE_DIR) / kModel / "model.safetensors"));
   constexpr std::streamoff kBlock = 64 << 10;
   const std::streamoff between = (size - kBlock) * 30 / 63 + kBlock + 1000;
   ASSERT_GT((size - kBlock) * 31 / 63, between + 4000);
-  const std::string model = model_with_flipped_signs(between / 2 * 2, 1000);
+  const std::string changed = with_flipped_signs(kModel, between / 2 * 2, 1000);
   for (const char* early : {"true", "false"}) {
-    expect_ends(1, "and must be the same: a worker has other weights",
-                {std::string("actor.early_gradients=") + early}, {"model.path=" + model});
+    expect_ends(
+        1, "and must be the same: a worker has other weights",
+        {std::string("actor.early_gradients=") + early, std::string("model.path=") + kModel},
+        {"model.path=" + changed});
     EXPECT_FALSE(std::filesystem::exists(scratch_ / "run/checkpoints/latest")) << early;
     std::filesystem::remove_all(scratch_ / "run");
   }

@@ -46,7 +46,7 @@ TEST_F(DpoTest, WorkersAndResumeNeverChangeTheWeights) {
       tests::expect_same_files(run, whole,
                                {tests::adapter_file(3), "adapter/adapter_model.safetensors"});
     EXPECT_NE(read_text(whole / "policy/model.safetensors"),
-              read_text(fs::path(TLT_SOURCE_DIR) / "models/demo/model.safetensors"));
+              read_text(fs::path(TLT_SOURCE_DIR) / tests::kSmallModel / "model.safetensors"));
   }
 }
 

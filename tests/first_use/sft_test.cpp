@@ -23,7 +23,7 @@ Words small_run_of(const std::string& command, const fs::path& folder, int steps
   if (command == "sft") return tests::small_sft(folder, steps, /*workers=*/1, more);
   if (command == "dpo") return tests::small_dpo(folder, steps, /*workers=*/1, more);
   Words words = {"draft",
-                 "model.path=models/demo",
+                 std::string("model.path=") + tests::kSmallModel,
                  "data.train_files=[\"countdown:seed=5,size=16\"]",
                  "data.max_prompt_length=64",
                  "data.max_response_length=40",
@@ -296,7 +296,7 @@ TEST_P(EveryRun, IsNotMixedWithAnother) {  // B3
 TEST_P(EveryRun, DoesNotResumeFromAnotherModel) {  // B23
   expect_success(tests::small_sft(scratch_ / "sft", 1, 1));
   const std::string other = (scratch_ / "sft/policy").string(), copy = (scratch_ / "copy").string();
-  fs::copy(fs::path(TLT_SOURCE_DIR) / "models/demo", copy);
+  fs::copy(fs::path(TLT_SOURCE_DIR) / tests::kSmallModel, copy);
   expect_success(small_run_of(GetParam(), run(), 1));
   expect_refused(small_run_of(GetParam(), run(), 2, {"model.path=" + other}),
                  "has a run from another model than that of model.path");

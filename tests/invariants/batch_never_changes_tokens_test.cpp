@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tests/support/every_model.h"
 #include "tests/support/hand_engine.h"
@@ -20,8 +21,7 @@ using rollout::EngineOptions;
 using rollout::Group;
 using rollout::SamplingOptions;
 
-class BatchNeverChangesTokens
-    : public ::testing::TestWithParam<std::tuple<Family, at::ScalarType>> {
+class BatchNeverChangesTokens : public ::testing::TestWithParam<ModelCase> {
  protected:
   Family family() const { return std::get<0>(GetParam()); }
   at::ScalarType type() const { return std::get<1>(GetParam()); }
@@ -53,9 +53,11 @@ class BatchNeverChangesTokens
     return options;
   }
 
-  // One response at a time, each in its own engine.
-  Rollouts alone() const {
-    Rollouts rollouts;
+  // One response at a time, each in its own engine: once for all tests of a model.
+  const Rollouts& alone() const {
+    static std::map<ModelCase, Rollouts> known;
+    Rollouts& rollouts = known[GetParam()];
+    if (!rollouts.empty()) return rollouts;
     for (const Group& group : split_up(groups())) {
       EngineOptions options = crowd();
       options.max_running = 1;
@@ -86,7 +88,7 @@ TEST_P(BatchNeverChangesTokens, WithoutSharing) {
 }
 
 TEST_P(BatchNeverChangesTokens, InSmallChunksAndSmallBatches) {
-  const Rollouts want = alone();
+  const Rollouts& want = alone();
   for (const int64_t chunk : {1, 3, 16, 50}) {
     EngineOptions options = crowd();
     options.prefill_chunk = chunk;
@@ -99,7 +101,7 @@ TEST_P(BatchNeverChangesTokens, InSmallChunksAndSmallBatches) {
 }
 
 TEST_P(BatchNeverChangesTokens, WithPreemption) {
-  const Rollouts want = alone();
+  const Rollouts& want = alone();
   int64_t preemptions = 0;
   for (const int64_t pages : {9, 10, 12, 15}) {
     EngineOptions options = crowd();
@@ -139,7 +141,7 @@ TEST_P(BatchNeverChangesTokens, WithCancelledSequences) {
 // Negative control: an engine step written by hand equals the engine's, and a planted fault in it
 // is detected.
 TEST_P(BatchNeverChangesTokens, DetectsAPlantedFault) {
-  const Rollouts want = alone();
+  const Rollouts& want = alone();
   const auto with = [&](Fault fault) {
     return difference(want, HandEngine(*model_, crowd(), fault).run(groups()));
   };

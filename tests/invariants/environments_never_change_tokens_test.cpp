@@ -125,7 +125,7 @@ TEST_F(EnvironmentsNeverChangeTokens, WithSpeculationWorkersAndOrder) {
   run("plain", 1, {"speculative.enable=false", "environment.processes=3"});
   tests::expect_same_files(scratch_ / "plain", scratch_ / "whole",
                            tests::checkpoint_files(kEpisodeSteps));
-  run("two", 2, {"rollout.kv_memory_bytes=600000"});
+  run("two", 2, {"rollout.kv_memory_bytes=100000"});
   EXPECT_LT(tests::sum_of_metric(scratch_ / "two", "rollout/cached_tokens"),
             tests::sum_of_metric(scratch_ / "whole", "rollout/cached_tokens"));
   tests::expect_same_files(scratch_ / "two", scratch_ / "whole", tests::state_files(kEpisodeSteps));

@@ -9,12 +9,17 @@
 
 namespace tlt::tests {
 
-// `tlt train` of the demo in small: few prompts and short responses, with all components active.
+// The demo's model in small (tests/data/small_model): a run of it takes a third of the time.
+inline constexpr const char* kSmallModel = "tests/data/small_model";
+
+// `tlt train` of the demo in small: a small model, few prompts and short responses, with all
+// components active.
 // Few sequences and token rows also shorten the measurement of costs, which most of its time is.
 inline std::vector<std::string> small_run(const std::filesystem::path& folder, int steps,
                                           int workers, const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments = {"train",
                                         "recipes/demo.toml",
+                                        std::string("model.path=") + kSmallModel,
                                         "trainer.default_local_dir=" + folder.string(),
                                         "trainer.total_training_steps=" + std::to_string(steps),
                                         "data.train_batch_size=4",
@@ -48,7 +53,7 @@ inline void expect_small_run(const Scratch& scratch, const std::string& name, in
 inline std::vector<std::string> small_sft(const std::filesystem::path& folder, int steps,
                                           int workers, const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments = {"sft",
-                                        "model.path=models/demo",
+                                        std::string("model.path=") + kSmallModel,
                                         "data.train_files=[\"countdown:seed=1,size=64\"]",
                                         "data.val_files=[\"countdown:seed=7,size=12\"]",
                                         "data.train_batch_size=12",
@@ -127,7 +132,7 @@ inline std::string adapter_file(int step) {
 // once.
 inline std::vector<std::string> with_dynamic_sampling() {
   return {"algorithm.filter_groups.enable=true", "data.gen_batch_size=3",
-          "data.train_max_samples=5"};
+          "data.train_max_samples=3"};
 }
 
 // The sum of a metric over the steps of a run.
