@@ -67,6 +67,14 @@ std::vector<std::string> metrics_of(const std::filesystem::path& folder) {
   });
 }
 
+void flip_a_bit(const std::filesystem::path& file) {
+  std::string bytes = read_text(file);
+  ASSERT_GT(bytes.size(), 100U) << file;
+  char& middle = bytes[bytes.size() / 2];
+  middle = static_cast<char>(middle ^ 1);
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
 class InterruptTest : public ::testing::TestWithParam<int> {
  protected:
   void expect_same_as_whole(const std::filesystem::path& run) const {
@@ -291,6 +299,26 @@ TEST_P(InterruptTest, UpdateOfOtherOptionsIsNotContinued) {
   EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/unfinished_update"));
 }
 
+// Nor one of which a file is damaged: its manifest tells.
+TEST_P(InterruptTest, DamagedUpdateIsNotContinued) {
+  const tests::StackPeek peek({"tlt::train::Optimizer::step("});
+  if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  run_whole(with_small_updates({}));
+  for (const std::string file : {"state/unfinished_step", "state/update.bin"}) {
+    const auto run = scratch_ / "run";
+    ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, {}));
+    flip_a_bit(run / "checkpoints/unfinished_update" / file);
+    ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), with_small_updates({})), scratch_ / "log"),
+              0)
+        << read_text(scratch_ / "log");
+    EXPECT_THAT(read_text(scratch_ / "log"),
+                HasSubstr("unfinished_update is not used (" + file +
+                          " has another checksum); resuming from the last whole step"));
+    expect_same_as_whole(run);
+    std::filesystem::remove_all(run);
+  }
+}
+
 TEST_P(InterruptTest, GreedyResponsesAreKept) {
   const std::vector<std::string> more = {"algorithm.adv_estimator=remax"};
   run_whole(more);
@@ -362,10 +390,7 @@ TEST_P(InterruptTest, DamagedRolloutsAreSkipped) {
     program.send(SIGTERM);
     expect_interrupted(program, SIGTERM);
   }
-  std::string bytes = read_text(file);
-  ASSERT_GT(bytes.size(), 1000U);
-  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  std::ofstream(file, std::ios::binary) << bytes;
+  flip_a_bit(file);
   ASSERT_EQ(run_program(quick_run(run, 1), scratch_ / "log"), 0) << read_text(scratch_ / "log");
   EXPECT_THAT(read_text(scratch_ / "log"),
               HasSubstr("unfinished_step is skipped, and its responses are decoded again: it has "

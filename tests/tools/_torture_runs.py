@@ -16,6 +16,7 @@ MASTER_PORT = 29500
 
 # `tlt train` of recipes/demo.toml in small, as in tests/support/small_run.h, with idle training and early gradients.
 SMALL_RUN = [
+    "model.path=tests/data/small_model",
     f"trainer.total_training_steps={STEPS}", "data.train_batch_size=4", "rollout.n=4",
     "data.max_response_length=200", "trainer.val_before_train=false", "trainer.test_freq=0", "trainer.save_freq=1",
     "trainer.max_ckpt_to_keep=0", "trainer.threads=1", "trainer.timeout_seconds=100",
@@ -27,7 +28,7 @@ SMALL_RUN = [
 VARIANTS = {
     "full": [],
     "adapter": ["model.lora_rank=3", "model.lora_alpha=12", "actor.optim.lr=1e-3"],
-    "dynamic_sampling": ["algorithm.filter_groups.enable=true", "data.gen_batch_size=3", "data.train_max_samples=5"],
+    "dynamic_sampling": ["algorithm.filter_groups.enable=true", "data.gen_batch_size=3", "data.train_max_samples=3"],
 }
 SAME_RESULTS = [[], ["actor.use_distributed_optimizer=true"], ["actor.early_gradients=false"]]
 
