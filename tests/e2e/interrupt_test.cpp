@@ -28,18 +28,18 @@ using tests::worker_of;
 
 constexpr int kInterruptSteps = 2;
 constexpr double kSaveSeconds = 20;
-constexpr int kResponses = 128;    // of a step …
+constexpr int kResponses = 512;    // of a step …
 constexpr int kFewResponses = 64;  // … and with_small_updates()
 // After the start of a step, well before the end of its rollouts by two workers.
 constexpr std::chrono::milliseconds kIntoTheStep(250);
 
-// Steps with rollouts of some seconds.
+// Steps with rollouts of a second, which a small model needs many responses for.
 std::vector<std::string> slow_run(const std::filesystem::path& folder, int workers,
                                   const std::vector<std::string>& more = {}) {
   std::vector<std::string> options = {"trainer.threads=1",
                                       "data.train_batch_size=16",
                                       "actor.ppo_mini_batch_size=16",
-                                      "rollout.n=8",
+                                      "rollout.n=32",
                                       "rollout.temperature=1.3",
                                       "data.max_response_length=300",
                                       "rollout.max_num_seqs=1",
@@ -139,7 +139,7 @@ class InterruptTest : public ::testing::TestWithParam<int> {
 
   // Updates of many optimizer steps, with few and short responses.
   static std::vector<std::string> with_small_updates(std::vector<std::string> more) {
-    more.insert(more.end(), {"actor.ppo_mini_batch_size=2", "actor.ppo_epochs=2",
+    more.insert(more.end(), {"rollout.n=8", "actor.ppo_mini_batch_size=2", "actor.ppo_epochs=2",
                              "data.train_batch_size=8", "data.max_response_length=100"});
     return more;
   }
@@ -299,7 +299,7 @@ TEST_P(InterruptTest, UpdateOfOtherOptionsIsNotContinued) {
   EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/unfinished_update"));
 }
 
-// Nor one of which a file is damaged: its manifest tells.
+// Of a checkpoint within a step of which a file is damaged, nothing is used.
 TEST_P(InterruptTest, DamagedUpdateIsNotContinued) {
   const tests::StackPeek peek({"tlt::train::Optimizer::step("});
   if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
@@ -390,6 +390,7 @@ TEST_P(InterruptTest, DamagedRolloutsAreSkipped) {
     program.send(SIGTERM);
     expect_interrupted(program, SIGTERM);
   }
+  ASSERT_GT(std::filesystem::file_size(file), 1000U);
   flip_a_bit(file);
   ASSERT_EQ(run_program(quick_run(run, 1), scratch_ / "log"), 0) << read_text(scratch_ / "log");
   EXPECT_THAT(read_text(scratch_ / "log"),

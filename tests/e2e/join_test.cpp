@@ -22,7 +22,7 @@ using tests::run_program;
 using tests::Scratch;
 using tests::worker_of;
 
-constexpr int kManySteps = 500;  // more than any test waits for
+constexpr int kManySteps = 5000;  // more than any test waits for
 
 // False: not permitted.
 bool leaves_network() {

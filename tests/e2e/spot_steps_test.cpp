@@ -25,8 +25,7 @@ class DraftTrainingStepsTest : public ::testing::Test {
   void run(int steps, std::vector<std::string> options) {
     options.push_back("trainer.threads=1");
     options.push_back("speculative.train.gap_share=0.5");
-    options.push_back(
-        "model.path=models/demo");  // rollouts long enough for draft training after each
+    options.push_back(tests::kDemoModel);  // rollouts long enough to train after each
     ASSERT_EQ(tests::run_program(small_run(scratch_ / "run", steps, 1, options), scratch_ / "log"),
               0)
         << read_text(scratch_ / "log");

@@ -54,17 +54,18 @@ std::vector<std::string> train_in(const std::filesystem::path& folder, int worke
                                   bool shares_optimizer) {
   return small_run(
       folder, kKillSteps, workers,
-      {fmt::format("actor.use_distributed_optimizer={}", shares_optimizer), "trainer.threads=1",
-       "trainer.timeout_seconds=20", "trainer.on_worker_loss=stop", "data.max_response_length=200",
-       "speculative.train.gap_share=0.5", "speculative.train.step_tokens=512",
-       "speculative.train.optim.lr=0.004"});
+      {tests::kDemoModel, fmt::format("actor.use_distributed_optimizer={}", shares_optimizer),
+       "trainer.threads=1", "trainer.timeout_seconds=20", "trainer.on_worker_loss=stop",
+       "data.max_response_length=200", "speculative.train.gap_share=0.5",
+       "speculative.train.step_tokens=512", "speculative.train.optim.lr=0.004"});
 }
 
 std::vector<std::string> sft_in(const std::filesystem::path& folder, int workers,
                                 bool shares_optimizer) {
-  return tests::small_sft(folder, kKillSteps, workers,
-                          {fmt::format("actor.use_distributed_optimizer={}", shares_optimizer),
-                           "trainer.timeout_seconds=20"});
+  return tests::small_sft(
+      folder, kKillSteps, workers,
+      {tests::kDemoModel, fmt::format("actor.use_distributed_optimizer={}", shares_optimizer),
+       "trainer.timeout_seconds=20"});
 }
 
 const TestedCommand kTrain = {

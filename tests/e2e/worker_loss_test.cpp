@@ -44,9 +44,9 @@ constexpr Phase kPhases[] = {
 std::vector<std::string> losing_run(const std::filesystem::path& folder, int workers) {
   return tests::small_run(
       folder, kLossSteps, workers,
-      {"trainer.threads=1", "trainer.timeout_seconds=100", "data.max_response_length=200",
-       "speculative.train.gap_share=0.5", "speculative.train.step_tokens=512",
-       "speculative.train.optim.lr=0.004"});
+      {tests::kDemoModel, "trainer.threads=1", "trainer.timeout_seconds=100",
+       "data.max_response_length=200", "speculative.train.gap_share=0.5",
+       "speculative.train.step_tokens=512", "speculative.train.optim.lr=0.004"});
 }
 
 class WorkerLossTest : public ::testing::Test {

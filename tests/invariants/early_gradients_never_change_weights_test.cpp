@@ -83,7 +83,7 @@ TEST_P(EarlyGradientsNeverChangeWeights, ForAnyWorkersLossAndOptimizer) {
 // must do.
 TEST_P(EarlyGradientsNeverChangeWeights, WhenAnotherWorkerComputesThem) {
   constexpr int kMostRuns = 6;
-  const std::vector<std::string> options = {"data.train_batch_size=3",
+  const std::vector<std::string> options = {tests::kDemoModel, "data.train_batch_size=3",
                                             "actor.ppo_mini_batch_size=1", "data.seed=7",
                                             "speculative.enable=false"};
   std::vector<std::string> off = options;

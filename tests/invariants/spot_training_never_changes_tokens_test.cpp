@@ -51,6 +51,7 @@ class SpotTrainingNeverChangesTokens : public ::testing::TestWithParam<std::stri
   std::map<std::string, double> run(const std::string& name, int workers,
                                     std::vector<std::string> more) const {
     more.insert(more.end(), kIdling.begin(), kIdling.end());
+    if (tests::device_of_runs().empty()) more.push_back(tests::kDemoModel);  // else slow enough
     more.push_back("model.dtype=" + GetParam());
     tests::expect_small_run(scratch_, name, kSpotSteps, workers, more);
     const auto sums = sums_of(scratch_ / name);

@@ -9,8 +9,10 @@
 
 namespace tlt::tests {
 
-// The demo's model in small (tests/data/small_model): a run of it takes a third of the time.
+// The demo's model in small (tests/data/small_model): a run of it takes a third of the time. A test
+// that must meet a run in a phase, or in which workers need idle time, takes the demo's own.
 inline constexpr const char* kSmallModel = "tests/data/small_model";
+inline constexpr const char* kDemoModel = "model.path=models/demo";
 
 // `tlt train` of the demo in small: a small model, few prompts and short responses, with all
 // components active.
