@@ -25,7 +25,7 @@ constexpr const char* kKeyVariable = "TLT_JUDGE_API_KEY";
 constexpr const char* kLabelledNumber =
     R"((?is).*\b(?:score|rating)\b["'*]*\s*(?::|=|is)?[\s"'*]*\[{0,2}\s*([-+]?\d+(?:\.\d+)?))";
 
-std::optional<double> number_of(std::string_view text) {
+std::optional<double> score_of_number(std::string_view text) {
   text = trimmed(text);
   if (text.starts_with('+')) text.remove_prefix(1);
   double number = 0;
@@ -118,8 +118,8 @@ std::string JudgeReward::filled_prompt(const RewardInput& input) const {
 std::optional<double> JudgeReward::find_score(const std::string& text) const {
   if (const auto score = score_of_json(text)) return score;
   if (const auto found = labelled_number_.try_find(text); found && found->group)
-    return number_of(*found->group);
-  return number_of(text);
+    return score_of_number(*found->group);
+  return score_of_number(text);
 }
 
 double JudgeReward::score_of(const std::string& body) const {
