@@ -9,8 +9,8 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-if(TLT_SANITIZE)  # compiles in less than half the time; with assertions
-  set(CMAKE_CXX_FLAGS_RELEASE "-O1")
+if(TLT_SANITIZE)  # compiles in two thirds of the time of -O1; with assertions
+  set(CMAKE_CXX_FLAGS_RELEASE "-Og")
 endif()
 
 # tlt_options is linked by every target of ours.

@@ -102,7 +102,9 @@ function(tlt_test name label)
   endif()
   set(target tlt_${entry}_test)
   add_executable(${target} ${test_SOURCES})
-  target_compile_options(${target} PRIVATE -O1)  # a fifth of the time to compile saved
+  if(NOT TLT_SANITIZE)
+    target_compile_options(${target} PRIVATE -O1)  # a fifth of the time to compile saved
+  endif()
   list(TRANSFORM test_FOLDERS PREPEND tlt_)
   target_link_libraries(${target} PRIVATE ${test_FOLDERS} ${test_LIBRARIES} GTest::gmock GTest::gtest_main)
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")  # "tests/support/…"
