@@ -28,8 +28,9 @@ using tests::worker_of;
 
 constexpr int kInterruptSteps = 2;
 constexpr double kSaveSeconds = 20;
-constexpr int kResponses = 512;    // of a step …
-constexpr int kFewResponses = 64;  // … and with_small_updates()
+// Responses of a step: of rollouts that are interrupted, of an update that is, and of
+// with_small_updates().
+constexpr int kResponses = 512, kUpdateResponses = 128, kFewResponses = 64;
 // After the start of a step, well before the end of its rollouts by two workers.
 constexpr std::chrono::milliseconds kIntoTheStep(250);
 
@@ -121,9 +122,10 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     expect_interrupted(program, SIGTERM);
   }
 
-  void interrupt_update(const std::vector<std::string>& more) const {
+  void interrupt_update(std::vector<std::string> more) const {
     const tests::StackPeek peek({"tlt::train::Trainer::update("});
     if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+    more.emplace_back("rollout.n=8");
     run_whole(more);
     const auto run = scratch_ / "run";
     {
@@ -133,7 +135,7 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     }
     ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
-    EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(kResponses, 0));
+    EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(kUpdateResponses, 0));
     expect_same_as_whole(run);
   }
 
@@ -340,7 +342,8 @@ TEST_P(InterruptTest, GreedyResponsesAreKept) {
 TEST_P(InterruptTest, WhileItWaitsForScores) {
   const auto slow_reward = [](const std::string& wait) {
     return std::vector<std::string>{
-        "reward.functions=[\"command\"]", "reward.threads=1", "reward.timeout_seconds=100",
+        "rollout.n=4", "reward.functions=[\"command\"]", "reward.threads=1",
+        "reward.timeout_seconds=100",
         "reward.command=while read -r line; do rest=${line#*,}; " + wait + " echo ${#rest}; done"};
   };
   // An option that changes no result of the run, but the command does: so a file decides.
