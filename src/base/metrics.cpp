@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/tensorboard.h"
 
 namespace tlt {
@@ -19,17 +20,45 @@ namespace {
 
 constexpr int64_t kMaxMetricsBytes = int64_t{4} << 30;
 
-// The lines of steps up to last_step. Drops an incomplete last line, left by a killed run.
-std::string kept_lines(const std::string& text, int64_t last_step) {
-  std::string kept;
+// What is left of a file of metrics.
+struct Rows {
+  std::string kept;     // of steps up to the last one that counts
+  std::string damaged;  // lines that are no row
+  int64_t steps = 0;    // kept, after step 0
+};
+
+// Drops an incomplete last line, left by a killed run.
+Rows read_rows(const std::string& text, int64_t last_step) {
+  Rows rows;
   size_t begin = 0;
   for (size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const std::string_view line(text.data() + begin, end - begin + 1);
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;
-    if (row["step"].get<int64_t>() <= last_step) kept += line;
+    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) {
+      rows.damaged += line;
+      continue;
+    }
+    const auto step = row["step"].get<int64_t>();
+    if (step > last_step) continue;
+    rows.kept += line;
+    if (step > 0) ++rows.steps;
   }
-  return kept;
+  return rows;
+}
+
+// The rows in `path` up to last_step; a warning says how many of them are missing.
+std::string keep_rows(const std::string& path, int64_t last_step) {
+  const bool is_there = ::access(path.c_str(), F_OK) == 0;
+  Rows rows = read_rows(is_there ? read_file(path, kMaxMetricsBytes) : "", last_step);
+  if (rows.steps >= last_step) return std::move(rows.kept);
+  std::string where;
+  if (!rows.damaged.empty()) {
+    where = "; damaged ones are in " + path + ".damaged";
+    FileHandle(path + ".damaged", O_WRONLY | O_CREAT | O_APPEND).write(rows.damaged);
+  }
+  log_warning("{}: {} of {} steps have no row, which the report leaves out{}", path,
+              last_step - rows.steps, last_step, where);
+  return std::move(rows.kept);
 }
 
 template <class T>
@@ -91,10 +120,7 @@ std::string Metrics::to_json(int64_t step) const {
 
 MetricsWriter::MetricsWriter(const std::string& folder, int64_t last_step) {
   const std::string path = folder + "/metrics.jsonl";
-  const bool is_there = ::access(path.c_str(), F_OK) == 0;
-  const std::string kept =
-      is_there && last_step >= 0 ? kept_lines(read_file(path, kMaxMetricsBytes), last_step) : "";
-  write_file_atomic(path, kept);
+  write_file_atomic(path, last_step >= 0 ? keep_rows(path, last_step) : "");
   file_ = std::make_unique<FileHandle>(path, O_WRONLY | O_APPEND);
   tensorboard_ = std::make_unique<TensorboardWriter>(folder + "/tensorboard", last_step + 1);
 }

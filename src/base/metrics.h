@@ -60,8 +60,9 @@ class Metrics {
 class MetricsWriter {
  public:
   // Continues <folder>/metrics.jsonl after `last_step` and removes later steps, which a stopped run
-  // wrote; -1 starts a new file. TensorBoard events go to a new file in <folder>/tensorboard.
-  // REQUIRES: the folder exists.
+  // wrote; -1 starts a new file. Damaged rows go to metrics.jsonl.damaged, and a warning says how
+  // many of steps 1 to last_step are missing. TensorBoard events go to a new file in
+  // <folder>/tensorboard. REQUIRES: the folder exists.
   MetricsWriter(const std::string& folder, int64_t last_step);
   ~MetricsWriter();
 

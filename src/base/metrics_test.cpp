@@ -20,6 +20,7 @@ namespace tlt {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::Pair;
 
 std::vector<Metrics::Entry> entries(const Metrics& metrics) {
@@ -101,6 +102,12 @@ class MetricsWriterTest : public testing::Test {
     }
   }
   std::string lines() const { return read_file(folder_ / "metrics.jsonl", 10'000); }
+  // What a run that is resumed after `last_step` says.
+  std::string warning_of_resume(int64_t last_step) {
+    testing::internal::CaptureStderr();
+    write_steps(last_step, 1, 0);
+    return testing::internal::GetCapturedStderr();
+  }
 
   const TestFolder folder_;
 };
@@ -130,6 +137,25 @@ TEST_F(MetricsWriterTest, NewRunStartsANewFile) {
 TEST_F(MetricsWriterTest, ResumedRunWithoutMetricsFileIsFine) {
   write_steps(5, 6, 6);
   EXPECT_EQ(lines(), "{\"step\":6,\"x\":6.0}\n");
+}
+
+// A row cannot be made again: what is left of it is kept, and the run says so.
+TEST_F(MetricsWriterTest, ResumedRunNamesDamagedAndMissingRows) {
+  const std::string file = folder_ / "metrics.jsonl", row = "{\"step\":2,\"x\":2.0}\n";
+  write_steps(-1, 0, 4);
+  EXPECT_EQ(warning_of_resume(/*last_step=*/4), "");
+  std::string text = lines();
+  text.replace(text.find(row), 1, 1, 'z');
+  write_file_atomic(file, text);
+  EXPECT_THAT(warning_of_resume(4), HasSubstr(file +
+                                              ": 1 of 4 steps have no row, which the report "
+                                              "leaves out; damaged ones are in " +
+                                              file + ".damaged\n"));
+  EXPECT_EQ(read_file(file + ".damaged", 100), "z" + row.substr(1));
+  EXPECT_EQ(lines().find("\"step\":2"), std::string::npos);
+  std::filesystem::remove(file);
+  EXPECT_THAT(warning_of_resume(4),
+              HasSubstr("4 of 4 steps have no row, which the report leaves out\n"));
 }
 
 TEST_F(MetricsWriterTest, EachRunHasItsTensorboardFile) {

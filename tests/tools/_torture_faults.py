@@ -26,6 +26,7 @@ import time
 from _torture_runs import JOB_SECRET, MASTER_PORT, ROOT, Hosts, Problem
 
 HERE = pathlib.Path(__file__).resolve().parent
+MISSING_ROWS = re.compile(r" W .*/metrics\.jsonl: \d+ of \d+ steps have no row")
 CGROUPS = [pathlib.Path("/sys/fs/cgroup/memory"), pathlib.Path("/sys/fs/cgroup")]  # of version 1, 2
 
 
@@ -358,10 +359,14 @@ class Damage(KillAll):
             self.damaged = None
 
     def settle(self):
-        """A file of an earlier step that no later one reads stays as it was damaged: no difference of the run."""
+        """A file of an earlier step that no later one reads stays as it was damaged: no difference of the run. A row of
+        metrics exists only once: the run has to say that it is missing."""
         if "file" in self.details and self.path.exists() and self.path.read_bytes() == self.damaged:
             self.exempt.add(self.details["file"])
             self.note(stays_damaged=True)
+        if MISSING_ROWS.search(self.scene.log.read_text(errors="replace")):
+            self.exempt.add("metrics.jsonl")
+            self.note(rows_missing=True)
 
 
 class Network(Fault):
