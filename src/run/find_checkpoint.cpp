@@ -13,14 +13,25 @@ namespace {
 
 constexpr int64_t kNone = -1;
 
+// train::find_latest(). If all whole checkpoints are broken and may be: none.
+std::optional<train::CheckpointPlace> find_whole(const std::string& folder, bool may_be_broken) {
+  try {
+    return train::find_latest(folder);
+  } catch (const InputError&) {  // a warning has named each of them
+    if (!may_be_broken) throw;
+    return std::nullopt;
+  }
+}
+
 // What rank 0 tells the others.
 std::string search(const std::string& folder, const WithinStep& wanted) {
   nlohmann::json told = {{"step", kNone}, {"is_within_step", false}, {"fault", ""}};
   try {
-    if (const auto found = train::find_latest(folder)) told["step"] = found->step;
     const auto within = wanted.total_steps == 0
                             ? std::nullopt
                             : train::find_within_step(folder, wanted.options, wanted.total_steps);
+    const auto latest = find_whole(folder, /*may_be_broken=*/within.has_value());
+    if (latest) told["step"] = latest->step;
     if (within && within->step >= told["step"].get<int64_t>())
       told.update({{"step", within->step}, {"is_within_step", true}});
   } catch (const InputError& error) {

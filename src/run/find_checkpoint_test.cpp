@@ -87,6 +87,16 @@ TEST_F(FindCheckpointTest, OneWithinAStepCountsUnlessAWholeOneIsNewer) {
   EXPECT_THAT(find(shared_.path(), wanted), AllOf(SizeIs(kWorkers), Each("4"))) << "an old one";
 }
 
+TEST_F(FindCheckpointTest, OneWithinAStepIsUsedIfAllWholeOnesAreBroken) {
+  const WithinStep wanted{.options = "these", .total_steps = 10};
+  save(4);
+  save_within(4);
+  fs::remove(shared_ / "step_000004/state/loop.json");
+  EXPECT_THAT(find(shared_.path(), wanted), AllOf(SizeIs(kWorkers), Each("after 4")));
+  fs::remove(shared_ / "unfinished_update/state/loop.json");
+  EXPECT_THAT(find(shared_.path(), wanted), AllOf(SizeIs(kWorkers), Each(HasSubstr("is broken"))));
+}
+
 // With many workers the disk would send each file as many times.
 TEST_F(FindCheckpointTest, OnlyRankZeroReadsWhatTheManifestLists) {
   save(4);
