@@ -78,6 +78,9 @@ void flip_a_bit(const std::filesystem::path& file) {
 
 class InterruptTest : public ::testing::TestWithParam<int> {
  protected:
+  // Of the run that is interrupted, and of the one that resumes it.
+  int workers() const { return GetParam() * group_; }
+  int other_workers() const { return (3 - GetParam()) * group_; }
   void expect_same_as_whole(const std::filesystem::path& run) const {
     tests::expect_same_files(run, scratch_ / "whole", tests::checkpoint_files(kInterruptSteps));
     for (const char* rollouts : {"rollouts/000001.jsonl", "rollouts/000002.jsonl"})
@@ -86,7 +89,7 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     EXPECT_FALSE(std::filesystem::exists(run / "unfinished_step"));
   }
   void run_whole(const std::vector<std::string>& more = {}) const {
-    ASSERT_EQ(run_program(quick_run(scratch_ / "whole", 1, more), scratch_ / "log"), 0)
+    ASSERT_EQ(run_program(quick_run(scratch_ / "whole", group_, more), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
   }
   // Ends with this signal's exit code within the bound.
@@ -149,8 +152,8 @@ class InterruptTest : public ::testing::TestWithParam<int> {
   // Starts the run and ends it by SIGTERM after an optimizer step of the first update.
   void stop_within_update(const tests::StackPeek& peek, const std::filesystem::path& run,
                           const std::vector<std::string>& more) const {
-    Program program(quick_run(run, GetParam(), with_small_updates(more)), scratch_ / "log");
-    ASSERT_NO_FATAL_FAILURE(interrupt_in(peek, program, GetParam()));
+    Program program(quick_run(run, workers(), with_small_updates(more)), scratch_ / "log");
+    ASSERT_NO_FATAL_FAILURE(interrupt_in(peek, program, workers()));
     EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
     EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
     EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
@@ -166,16 +169,18 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, more));
     const std::string metrics = read_text(run / "metrics.jsonl");  // of a validation before step 1
     ASSERT_EQ(
-        run_program(quick_run(run, 3 - GetParam(), with_small_updates(more)), scratch_ / "log"), 0)
+        run_program(quick_run(run, other_workers(), with_small_updates(more)), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
     EXPECT_TRUE(read_text(run / "metrics.jsonl").starts_with(metrics)) << metrics;
     EXPECT_THAT(read_text(scratch_ / "log"), HasSubstr("within the update after step 0"));
-    EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(kFewResponses, 0));
+    EXPECT_EQ(kept_in(read_text(scratch_ / "log")), std::pair(batch_responses_, 0));
     expect_same_as_whole(run);
     EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/unfinished_update"));
   }
 
   const Scratch scratch_;
+  int group_ = 1;                        // workers that decode and train the model together
+  int batch_responses_ = kFewResponses;  // of a generation batch of with_small_updates()
 };
 
 // The second step is interrupted twice: some time after its start, and as soon as the resumed run
@@ -261,6 +266,18 @@ TEST_P(InterruptTest, AfterAnOptimizerStepOfAnAdapterKeepsTheUpdate) {
   if (IsSkipped()) return;
   tests::expect_same_files(scratch_ / "run", scratch_ / "whole",
                            {tests::adapter_file(kInterruptSteps)});
+}
+
+// The checkpoint within the step has the responses of all its generation batches.
+TEST_P(InterruptTest, AfterAnOptimizerStepOfDynamicSamplingKeepsTheUpdate) {
+  batch_responses_ = 3 * 8;
+  interrupt_within_update(tests::with_dynamic_sampling());
+}
+
+// Each worker of a group has a part of the gradients and of the optimizer.
+TEST_P(InterruptTest, AfterAnOptimizerStepOfAGroupKeepsTheUpdate) {
+  group_ = 2;
+  interrupt_within_update({"rollout.tensor_model_parallel_size=2"});
 }
 
 // Twice after further optimizer steps, then before one: the checkpoint within the step stays, and
