@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares finished runs of tlt train with what tlt simulate predicts for them.
 
-    python tools/predict_check.py runs/demo [RUN ...] [--program build/tlt] [--within 0.1]
+    python tools/predict_check.py runs/demo [RUN ...] [--rounds 3] [--program build/tlt] [--within 0.1]
 
 For each run: `tlt bench forward` and `tlt bench train` measure the costs on this machine, in as many processes at a time
 as the run had workers; `tlt simulate` then rolls out the run's own response lengths with them. Printed are seconds of a
 step and of its rollouts, and the idle share of the workers, predicted and measured, as means of the run's steps. Nothing
 is fitted to the run but its lengths and the acceptance lengths of its drafters. Needs a quiet machine, the one of the
-run. Exit code 1 if a prediction is off by more than --within (idle shares: by so much of the workers' time).
+run. With --rounds its options are run again, so often, in turns with the measurement of costs, and what these runs took
+counts: then a machine that is faster on one day than on another one is met too. Exit code 1 if a prediction is off by
+more than --within (idle shares: by so much of the workers' time).
 """
 import argparse
 import concurrent.futures
@@ -117,17 +119,19 @@ def mean_line(lines):
     return mean
 
 
-def measure_forward(program, run, path):
-    with open(path, "w", encoding="utf-8") as file:
-        for context in CONTEXTS:
-            words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", ROWS, "--as",
-                     "tree,sequences", "--context", str(context), "--repeat", "60"]
-            for lines in zip(*run_together(words, run.workers())):
-                file.write(json.dumps(mean_line(lines)) + "\n")
+def measure_forward(program, run):
+    """Lines of `tlt bench forward`, means over the processes."""
+    mean_lines = []
+    for context in CONTEXTS:
+        words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", ROWS, "--as",
+                 "tree,sequences", "--context", str(context), "--repeat", "60"]
+        mean_lines += map(mean_line, zip(*run_together(words, run.workers())))
+    return mean_lines
 
 
-def measure_update(program, run, config):
+def measure_update(program, run):
     """costs.train_efficiency: as CostModel::training in src/simulate/cost_model.cpp, solved for it."""
+    config = run.model_config()
     length = int(run.mean("response_length/mean"))
     words = [program, "bench", "train", "--model", run.option("model.path"), "--prompts", "2", "--samples", "4",
              "--new-tokens", str(length), "--repeat", "2"]
@@ -140,10 +144,37 @@ def measure_update(program, run, config):
     return operations * line["train_tokens_per_second"] / DEVICE_PEAK
 
 
-def predict(program, run, folder):
+class Costs:
+    """Measured passes and updates: means of all measurements so far."""
+
+    def __init__(self, program, run):
+        self.program, self.run = program, run
+        self.forwards, self.efficiencies = [], []
+        self.measure()
+
+    def measure(self):
+        self.forwards.append(measure_forward(self.program, self.run))
+        self.efficiencies.append(measure_update(self.program, self.run))
+
+    def write_forward(self, path):
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(mean_line(lines)) + "\n" for lines in zip(*self.forwards))
+
+    def train_efficiency(self):
+        return sum(self.efficiencies) / len(self.efficiencies)
+
+
+def run_again(program, run, folder):
+    """A run of the same options; its folder is new."""
+    run_program([program, "train", str(run.folder / "options.toml"), f"trainer.default_local_dir={folder}",
+                 "--workers", str(run.workers())])
+    return Run(folder)
+
+
+def predict(program, run, costs, folder):
     config = run.model_config()
-    costs, lengths = folder + "/forward.jsonl", folder + "/lengths.jsonl"
-    measure_forward(program, run, costs)
+    forward, lengths = folder + "/forward.jsonl", folder + "/lengths.jsonl"
+    costs.write_forward(forward)
     run.write_lengths(lengths)
     options = {
         "device": "cpu", "model": model_name(config), "workers": run.workers(), "ways": run.way(),
@@ -153,25 +184,39 @@ def predict(program, run, folder):
         "max_num_seqs": run.option("rollout.max_num_seqs"),
         "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,
         "suffix_acceptance": f"{run.mean('speculation/suffix/accept_rate_pos_1', 0.64):.3f}",
-        "bench_forward": costs, "stride": 1, "costs.train_efficiency": f"{measure_update(program, run, config):.4g}"}
+        "bench_forward": forward, "stride": 1, "costs.train_efficiency": f"{costs.train_efficiency():.4g}"}
     words = [program, "simulate", *(f"{name}={value}" for name, value in options.items()), "--json"]
     return mean_line([run_program([*words, f"seed={seed}"])[0] for seed in range(SEEDS)])
 
 
-def errors_of(run, predicted):
-    """(what, predicted, measured, error), the error of a share as a difference."""
+def errors_of(runs, predicted):
+    """(what, predicted, measured, error), the error of a share as a difference. `runs`: of the same options."""
+    def mean(name):
+        return sum(run.mean(name) for run in runs) / len(runs)
+
     for what, ours, theirs in (("step, s", "step_seconds", "timing_s/step"),
                                ("rollout, s", "rollout_seconds", "timing_s/gen")):
-        measured = run.mean(theirs)
+        measured = mean(theirs)
         yield what, predicted[ours], measured, predicted[ours] / measured - 1
-    measured = run.mean("rollout/idle_share")
+    measured = mean("rollout/idle_share")
     yield "idle share", predicted["idle_share"], measured, predicted["idle_share"] - measured
+
+
+def compare(program, run, rounds, scratch):
+    """errors_of() the run, or of `rounds` runs of its options."""
+    costs, runs = Costs(program, run), []
+    for number in range(rounds):
+        runs.append(run_again(program, run, f"{scratch}/run_{number}"))
+        costs.measure()
+    runs = runs or [run]
+    return errors_of(runs, predict(program, runs[0], costs, scratch))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument("--program", default="build/tlt")
+    parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--within", type=float, default=0.1)
     arguments = parser.parse_args()
     is_within = True
@@ -179,8 +224,8 @@ def main():
     for folder in arguments.runs:
         run = Run(folder)
         with tempfile.TemporaryDirectory() as scratch:
-            predicted = predict(arguments.program, run, scratch)
-        for what, ours, theirs, error in errors_of(run, predicted):
+            errors = list(compare(arguments.program, run, arguments.rounds, scratch))
+        for what, ours, theirs, error in errors:
             print(f"{folder:<28}{run.way():<11}{run.workers():>8}  {what:<12}{ours:>10.3f}{theirs:>10.3f}{error:>+8.0%}")
             is_within = is_within and abs(error) <= arguments.within
     return 0 if is_within else 1

@@ -5,6 +5,7 @@ written here too, so that nothing depends on the machine's load.
 
     predict_check_test.py BUILD/tlt
 """
+import itertools
 import json
 import pathlib
 import subprocess
@@ -25,10 +26,12 @@ ppo_max_token_len_per_gpu = 4096
 [speculative]
 enable = {speculates}
 """
-# Measures nothing: a pass takes a millisecond, whatever its rows.
+# Measures nothing: a pass takes a millisecond, whatever its rows. A run is a copy of the one that is given as good.
 PROGRAM = """#!{python}
-import json, os, sys
+import json, os, shutil, sys
 words = sys.argv[1:]
+with open("{log}", "a") as log:
+    print(words[0], file=log)
 if words[:2] == ["bench", "forward"]:
     assert words[-2:] == ["--threads", str(max(1, os.cpu_count() // 2))], words
     context = int(words[words.index("--context") + 1])
@@ -38,6 +41,9 @@ if words[:2] == ["bench", "forward"]:
                               "head_seconds_p50": 0.0002}}))
 elif words[:2] == ["bench", "train"]:
     print(json.dumps({{"train_tokens_per_second": 10000.0}}))
+elif words[0] == "train":
+    assert words[1].endswith("slow/options.toml") and words[3:] == ["--workers", "2"], words
+    shutil.copytree("{good}", words[2].removeprefix("trainer.default_local_dir="))
 else:
     os.execv("{program}", ["tlt", *words])
 """
@@ -66,7 +72,9 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         fake = folder / "tlt"
-        fake.write_text(PROGRAM.format(python=sys.executable, program=pathlib.Path(sys.argv[1]).resolve()))
+        log = folder / "log"
+        fake.write_text(PROGRAM.format(python=sys.executable, program=pathlib.Path(sys.argv[1]).resolve(), log=log,
+                                       good=folder / "good"))  # fmt: skip
         fake.chmod(0o755)
         # 4 groups of 2 on 2 workers: 42 passes, the prompts' included; 4 groups' tokens by two workers at 10,000 a second;
         # and some milliseconds for gradients and moments.
@@ -78,6 +86,12 @@ def main():
         write_run(folder / "slow", True, 1.0)
         ended = check(fake, folder / "slow")
         assert ended.returncode == 1 and error_of(ended.stdout, "step, s") < -0.5, ended.stdout + ended.stderr
+        # What counts is what the runs of the rounds took, each between two measurements.
+        log.unlink()
+        ended = check(fake, folder / "slow", "--rounds", "2")
+        assert ended.returncode == 0 and abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout + ended.stderr
+        called = [key for key, _ in itertools.groupby(log.read_text().split())]
+        assert called == ["bench", "train", "bench", "train", "bench", "simulate"], called
         for missing in ("options.toml", "metrics.jsonl"):
             write_run(folder / ("no_" + missing), False, 1.0)
             (folder / ("no_" + missing) / missing).unlink()
