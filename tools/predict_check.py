@@ -25,6 +25,7 @@ import tomllib
 ROWS = "1,2,4,8,16,32,64,128,256"
 CONTEXTS = (64, 512)
 SEEDS = 8  # simulations of which the mean counts: a few long responses decide how long one of them takes
+PACKS = 2  # full ones of the update that is measured: smaller ones take longer for each token
 DEVICE_PEAK = 0.233e12  # of the simulator's device cpu
 
 
@@ -129,12 +130,17 @@ def measure_forward(program, run):
     return mean_lines
 
 
+def prompt_tokens(run):
+    return max(1, round(run.mean("prompt_length/mean")))
+
+
 def measure_update(program, run):
     """costs.train_efficiency: as CostModel::training in src/simulate/cost_model.cpp, solved for it."""
     config = run.model_config()
-    length = int(run.mean("response_length/mean"))
-    words = [program, "bench", "train", "--model", run.option("model.path"), "--prompts", "2", "--samples", "4",
-             "--new-tokens", str(length), "--repeat", "2"]
+    length, samples = int(run.mean("response_length/mean")), run.option("rollout.n")
+    prompts = max(1, round(PACKS * run.option("actor.ppo_max_token_len_per_gpu") / (samples * length)))
+    words = [program, "bench", "train", "--model", run.option("model.path"), "--prompts", str(prompts), "--samples",
+             str(samples), "--prompt-tokens", str(prompt_tokens(run)), "--new-tokens", str(length), "--repeat", "4"]
     line = mean_line([lines[-1] for lines in run_together(words, run.workers())])
     hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
     head = config.get("head_dim", hidden // heads)
@@ -157,8 +163,11 @@ class Costs:
         self.efficiencies.append(measure_update(self.program, self.run))
 
     def write_forward(self, path):
+        """With means instead of medians: of passes that follow each other the sum counts."""
         with open(path, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(mean_line(lines)) + "\n" for lines in zip(*self.forwards))
+            for line in map(mean_line, zip(*self.forwards)):
+                line |= {f"{part}_seconds_p50": line[f"{part}_seconds_mean"] for part in ("forward", "head")}
+                file.write(json.dumps(line) + "\n")
 
     def train_efficiency(self):
         return sum(self.efficiencies) / len(self.efficiencies)
@@ -179,7 +188,7 @@ def predict(program, run, costs, folder):
     options = {
         "device": "cpu", "model": model_name(config), "workers": run.workers(), "ways": run.way(),
         "total_training_steps": len(run.steps), "train_batch_size": run.option("data.train_batch_size"),
-        "n": run.option("rollout.n"), "prompt_length": max(1, round(run.mean("prompt_length/mean"))),
+        "n": run.option("rollout.n"), "prompt_length": prompt_tokens(run),
         "max_response_length": run.option("data.max_response_length"), "lengths": "rollouts:" + lengths,
         "max_num_seqs": run.option("rollout.max_num_seqs"),
         "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,

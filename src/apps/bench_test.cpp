@@ -265,6 +265,8 @@ TEST(BenchTest, ForwardReportsEveryKindAndSize) {
     EXPECT_GT(row["forward_seconds_p50"], 0);
     EXPECT_GE(row["forward_seconds_p50"], row["forward_seconds_p10"]);
     EXPECT_GT(row["head_seconds_p50"], 0);
+    for (const char* pass : {"forward", "head"})
+      EXPECT_GE(row[pass + std::string("_seconds_mean")], row[pass + std::string("_seconds_p10")]);
     lines.emplace_back(row["as"], row["rows"]);
   }
   EXPECT_EQ(lines, (std::vector<std::pair<std::string, int64_t>>{{"tree", 5},

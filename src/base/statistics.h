@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,11 @@ T percentile(std::vector<T> values, double share) {
 template <class T>
 T median(std::vector<T> values) {
   return percentile(std::move(values), 0.5);
+}
+
+// Not a number of none.
+inline double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 }  // namespace tlt

@@ -170,8 +170,10 @@ void print_case(const ForwardFlags& flags, const model::PolicyModel& policy, con
   report["context"] = flags.context;
   report["repeat"] = flags.repeat;
   report["forward_seconds_p50"] = median(which.forward_seconds);
+  report["forward_seconds_mean"] = mean(which.forward_seconds);
   report["forward_seconds_p10"] = percentile(which.forward_seconds, 0.1);
   report["head_seconds_p50"] = median(which.head_seconds);
+  report["head_seconds_mean"] = mean(which.head_seconds);
   report["head_seconds_p10"] = percentile(which.head_seconds, 0.1);
   print_report(std::move(report));
 }

@@ -5,16 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/statistics.h"
 
 namespace tlt::rl {
 namespace {
-
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
 
 // With divisor n - 1; 0 of a single value.
 double variance(const std::vector<double>& values) {
