@@ -23,11 +23,10 @@ constexpr int64_t kMaxMetricsBytes = int64_t{4} << 30;
 // What is left of a file of metrics.
 struct Rows {
   std::string kept;     // of steps up to the last one that counts
-  std::string damaged;  // lines that are no row
+  std::string damaged;  // lines that are no row, and a last one that is incomplete
   int64_t steps = 0;    // kept, after step 0
 };
 
-// Drops an incomplete last line, left by a killed run.
 Rows read_rows(const std::string& text, int64_t last_step) {
   Rows rows;
   size_t begin = 0;
@@ -43,10 +42,12 @@ Rows read_rows(const std::string& text, int64_t last_step) {
     rows.kept += line;
     if (step > 0) ++rows.steps;
   }
+  rows.damaged += std::string_view(text).substr(begin);
   return rows;
 }
 
-// The rows in `path` up to last_step; a warning says how many of them are missing.
+// The rows in `path` up to last_step; a warning says how many of them are missing. Without one, what
+// is damaged is of a later step: a killed run leaves an incomplete row.
 std::string keep_rows(const std::string& path, int64_t last_step) {
   const bool is_there = ::access(path.c_str(), F_OK) == 0;
   Rows rows = read_rows(is_there ? read_file(path, kMaxMetricsBytes) : "", last_step);

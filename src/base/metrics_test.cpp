@@ -153,6 +153,10 @@ TEST_F(MetricsWriterTest, ResumedRunNamesDamagedAndMissingRows) {
                                               file + ".damaged\n"));
   EXPECT_EQ(read_file(file + ".damaged", 100), "z" + row.substr(1));
   EXPECT_EQ(lines().find("\"step\":2"), std::string::npos);
+  write_steps(-1, 1, 2);
+  write_file_atomic(file, lines().substr(0, lines().size() - 2));
+  EXPECT_THAT(warning_of_resume(2), HasSubstr("1 of 2 steps have no row"));
+  EXPECT_THAT(read_file(file + ".damaged", 100), HasSubstr("\n{\"step\":2,\"x\":2.0"));
   std::filesystem::remove(file);
   EXPECT_THAT(warning_of_resume(4),
               HasSubstr("4 of 4 steps have no row, which the report leaves out\n"));
