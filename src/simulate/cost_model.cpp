@@ -22,6 +22,12 @@ constexpr double kCheckpointBytes = 2 + 12;
 // Bytes/s from a device to the memory of its host: 80 % of the 32 GB/s of PCIe 4.0 x16.
 constexpr double kHostBandwidth = 25e9;
 
+// Passes of a run follow each other, so their mean counts; files of earlier versions have medians.
+double pass_seconds(const nlohmann::json& row, const std::string& part) {
+  const auto mean = row.find(part + "_seconds_mean");
+  return (mean != row.end() ? *mean : row.at(part + "_seconds_p50")).get<double>();
+}
+
 // Passes of several sequences are measured with one row each. What more rows of their draft trees
 // add is what the same rows add to the tree of one sequence.
 void add_trees_of_batches(std::vector<speculation::ForwardCost>& costs) {
@@ -182,8 +188,7 @@ std::vector<speculation::ForwardCost> read_forward_costs(const std::string& path
       if (row.at("as") != "tree" && row.at("as") != "sequences") continue;
       costs.push_back({.batch = is_tree ? 1 : rows,
                        .rows = rows,
-                       .seconds = row.at("forward_seconds_p50").get<double>() +
-                                  row.at("head_seconds_p50").get<double>(),
+                       .seconds = pass_seconds(row, "forward") + pass_seconds(row, "head"),
                        .context = row.at("context").get<int64_t>()});
     } catch (const nlohmann::json::exception&) {
       throw InputError(reader.place() + ": not a line of tlt bench forward");
