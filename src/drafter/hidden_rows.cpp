@@ -39,9 +39,9 @@ void HiddenRows::reserve(int64_t count, const at::Tensor& like) {
   memory_ = std::move(more);
 }
 
-void HiddenRows::append(const at::Tensor& hidden) {
-  reserve(count_ + hidden.size(0), hidden);
-  for (int64_t row = 0; row < hidden.size(0); ++row)
+void HiddenRows::append(const at::Tensor& hidden, int64_t first, int64_t count) {
+  reserve(count_ + count, hidden);
+  for (int64_t row = first; row < first + count; ++row)
     copy_row(hidden, row, memory_, count_++ % limit_);
 }
 

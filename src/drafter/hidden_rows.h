@@ -36,8 +36,9 @@ class HiddenRows {
   void skip_to(int64_t count) { count_ = missed_ = count; }
   // Allocates memory for the first `count` rows, of which at most `limit` are kept.
   void reserve(int64_t count, const at::Tensor& like);
-  // Appends all rows of hidden [T, S], or these, in this order.
-  void append(const at::Tensor& hidden);
+  // Appends all rows of hidden [T, S], or `count` from `first` on, or these, in this order.
+  void append(const at::Tensor& hidden) { append(hidden, 0, hidden.size(0)); }
+  void append(const at::Tensor& hidden, int64_t first, int64_t count);
   void append(const at::Tensor& hidden, std::span<const int32_t> rows);
 
   // Copies row `index` to row `to_row` of `to` [T, S]. REQUIRES: first() <= index < count().

@@ -64,7 +64,7 @@ void read(const nlohmann::json& facts, std::string_view& bytes, const DraftBuffe
   TLT_CHECK_INPUT(std::ranges::all_of(tokens, is_token), "it has tokens beyond the vocabulary");
   std::memcpy(states.mutable_data_ptr(), bytes.data(), size);
   bytes.remove_prefix(size);
-  rows.append(states, tokens);
+  rows.append({states}, tokens);
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ void DraftBuffer::begin_step() {
 }
 
 void DraftBuffer::on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                                   const at::Tensor& hidden, std::span<const int32_t> tokens) {
+                                   const Rows& hidden, std::span<const int32_t> tokens) {
   if (!is_open_) return;
   if (auto begun = growing_.add(prompt_id, sample, position, hidden, tokens)) {
     begun->number = begun_++;

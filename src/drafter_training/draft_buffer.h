@@ -56,8 +56,9 @@ class DraftBuffer final : public rollout::HiddenStateObserver {
   void end_step() { is_open_ = false; }
 
   rollout::Layers layers() const override { return limits_.layers; }
-  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                        const at::Tensor& hidden, std::span<const int32_t> tokens) override;
+  bool is_open() const override { return is_open_; }
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position, const Rows& hidden,
+                        std::span<const int32_t> tokens) override;
 
   // Pieces of sequences for an optimizer step, each of at most `window` tokens, together about
   // `tokens`, or fewer if there are fewer. Half of them are from the previous step, long ones

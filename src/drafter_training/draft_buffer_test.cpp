@@ -44,8 +44,8 @@ void offer(DraftBuffer& buffer, uint32_t prompt_id, uint32_t sample, int32_t pos
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < rows; ++i)
     tokens.push_back(static_cast<int32_t>(1000 * prompt_id + position + i));
-  buffer.on_hidden_states(prompt_id, sample, position, states_of(prompt_id, sample, position, rows),
-                          tokens);
+  const at::Tensor states = states_of(prompt_id, sample, position, rows);
+  buffer.on_hidden_states(prompt_id, sample, position, {states}, tokens);
 }
 
 // Offers a prompt of 5 tokens and a response of `tokens` in pieces.

@@ -9,9 +9,9 @@
 
 namespace tlt::drafter_training {
 
-void TokenStates::append(const at::Tensor& hidden, std::span<const int32_t> tokens) {
-  TLT_CHECK(hidden.size(0) == std::ssize(tokens), hidden.size(0), " states for ", tokens.size());
-  rows_.append(hidden.cpu());
+void TokenStates::append(const rollout::HiddenStateObserver::Rows& hidden,
+                         std::span<const int32_t> tokens) {
+  rows_.append(hidden.states, hidden.first, std::ssize(tokens));
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   const int64_t now =
       rows_.memory_bytes() + static_cast<int64_t>(tokens_.capacity() * sizeof(int32_t));
@@ -42,7 +42,7 @@ DraftSample piece_of(const std::shared_ptr<const HiddenSequence>& sequence, int6
 }
 
 std::shared_ptr<HiddenSequence> HiddenCollector::add(uint32_t prompt_id, uint32_t sample,
-                                                     int32_t position, const at::Tensor& hidden,
+                                                     int32_t position, const Rows& hidden,
                                                      std::span<const int32_t> tokens) {
   std::shared_ptr<TokenStates>& prompt = prompts_[prompt_id];
   if (sample == kPrompt) {
@@ -65,7 +65,7 @@ std::shared_ptr<HiddenSequence> HiddenCollector::add(uint32_t prompt_id, uint32_
     return nullptr;
   }
   if (known >= std::ssize(tokens)) return nullptr;
-  sequence->response.append(hidden.narrow(0, known, hidden.size(0) - known),
+  sequence->response.append({hidden.states, hidden.first + known},
                             tokens.subspan(static_cast<size_t>(known)));
   return is_new ? sequence : nullptr;
 }

@@ -47,7 +47,7 @@ class TokenStates {
     return rows_.memory().narrow(0, first, count);
   }
   const std::shared_ptr<int64_t>& bytes() const { return bytes_; }
-  void append(const at::Tensor& hidden, std::span<const int32_t> tokens);
+  void append(const rollout::HiddenStateObserver::Rows& hidden, std::span<const int32_t> tokens);
 
  private:
   const std::shared_ptr<int64_t> bytes_;
@@ -78,15 +78,15 @@ class HiddenCollector final : public rollout::HiddenStateObserver {
   explicit HiddenCollector(rollout::Layers layers = {}) : layers_(std::move(layers)) {}
 
   rollout::Layers layers() const override { return layers_; }
-  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                        const at::Tensor& hidden, std::span<const int32_t> tokens) override {
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position, const Rows& hidden,
+                        std::span<const int32_t> tokens) override {
     add(prompt_id, sample, position, hidden, tokens);
   }
   // The same; returns the sequence if it begins with these rows, else null. A response whose prompt
   // was not offered from its first token on, or was forgotten, is ignored; so is the rest of one
   // that has a gap.
   std::shared_ptr<HiddenSequence> add(uint32_t prompt_id, uint32_t sample, int32_t position,
-                                      const at::Tensor& hidden, std::span<const int32_t> tokens);
+                                      const Rows& hidden, std::span<const int32_t> tokens);
 
   // The states of prompt and response as one sample of the tokens that have a state: all but the
   // response's last one. Drops the response's states; the prompt's stay for the rest of the group.

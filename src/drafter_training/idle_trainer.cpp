@@ -81,7 +81,7 @@ void IdleTrainer::guard(const Call& call) {
 }
 
 void IdleTrainer::on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                                   const at::Tensor& hidden, std::span<const int32_t> tokens) {
+                                   const Rows& hidden, std::span<const int32_t> tokens) {
   guard([&] { buffer_.on_hidden_states(prompt_id, sample, position, hidden, tokens); });
 }
 

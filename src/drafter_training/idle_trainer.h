@@ -99,8 +99,9 @@ class IdleTrainer final : public rollout::HiddenStateObserver {
 
   // Collects hidden states in the draft buffer.
   rollout::Layers layers() const override { return buffer_.layers(); }
-  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                        const at::Tensor& hidden, std::span<const int32_t> tokens) override;
+  bool is_open() const override { return !is_off_ && buffer_.is_open(); }
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position, const Rows& hidden,
+                        std::span<const int32_t> tokens) override;
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 

@@ -74,13 +74,12 @@ struct Site {
   // Offers the same sequences with states that are NaN.
   void poison() const {
     trainer->begin_step(1);
+    const at::Tensor states =
+        at::full({20, config().hidden}, std::numeric_limits<float>::quiet_NaN(), at::kBFloat16);
     for (uint32_t id = 0; id < 40; ++id)
       for (const uint32_t sample : {rollout::HiddenStateObserver::kPrompt, 0u}) {
         const std::vector<int32_t> tokens = tests::random_tokens(1, id, 20, 12);
-        trainer->on_hidden_states(
-            id, sample, sample == 0 ? 20 : 0,
-            at::full({20, config().hidden}, std::numeric_limits<float>::quiet_NaN(), at::kBFloat16),
-            tokens);
+        trainer->on_hidden_states(id, sample, sample == 0 ? 20 : 0, {states}, tokens);
       }
   }
 
@@ -248,8 +247,8 @@ TEST(IdleTrainerTest, ErrorInCollectingTurnsTrainingOff) {
   Site site;
   const int64_t sequences = site.trainer->buffer().sequences();
   const auto offer = [&](uint32_t sample, int32_t position, int64_t width) {
-    site.trainer->on_hidden_states(/*prompt_id=*/1000, sample, position,
-                                   at::zeros({1, width}, at::kBFloat16), std::vector{1});
+    const at::Tensor states = at::zeros({1, width}, at::kBFloat16);
+    site.trainer->on_hidden_states(/*prompt_id=*/1000, sample, position, {states}, std::vector{1});
   };
   constexpr uint32_t kPrompt = rollout::HiddenStateObserver::kPrompt;
   const int64_t width = Site::config().hidden;

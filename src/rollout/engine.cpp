@@ -43,7 +43,7 @@ Engine::Engine(const TargetModel& target, const EngineOptions& options,
   Layers layers;
   TLT_CHECK(observer == nullptr || !options.prefix_cache || !options.caches_prompts,
             "an observer gets the states of whole prompts");
-  if (observer) layers = observer->layers();
+  if (observer) layers = observed_layers_ = observer->layers();
   if (speculation) layers = merge_layers(layers, speculation->layers());
   runner_->activations().capture(std::move(layers));
   if (!model_.device().is_cpu()) timer_ = std::make_unique<runtime::DeviceTimer>(model_.device());
@@ -157,10 +157,12 @@ double Engine::work_of_forward(const StepPlan& plan, double launch_seconds) {
 
 void Engine::complete(const StepPlan& plan, const TargetStates& states) {
   keep_paths(plan);
+  const bool is_observed = observer_ && observer_->is_open();
+  const at::Tensor observed = is_observed ? states.of_layers(observed_layers_).cpu() : at::Tensor();
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const ScheduledSegment& scheduled = plan.segments[i];
     const ops::Segment& segment = plan.batch.segments[i];
-    if (observer_) observe(plan, i, states);
+    if (is_observed) observe(plan, i, observed);
     stats_.repeated_rows += scheduled.repeated_rows;
     if (scheduled.sequence == nullptr) stats_.prompt_rows += segment.rows;
   }
@@ -184,14 +186,14 @@ void Engine::keep_paths(const StepPlan& plan) {
   if (!kept_paths_.empty()) runner_->keep_paths(plan.batch, kept_paths_);
 }
 
-void Engine::observe(const StepPlan& plan, size_t segment, const TargetStates& states) {
+void Engine::observe(const StepPlan& plan, size_t segment, const at::Tensor& states) {
   const ScheduledSegment& scheduled = plan.segments[segment];
   const auto pass = [&](const NewRows& rows) {
     if (rows.count == 0) return;
     observer_->on_hidden_states(
         scheduled.group->request.prompt_id,
         scheduled.sequence ? scheduled.sequence->sample : HiddenStateObserver::kPrompt,
-        rows.position, states.rows(rows.row, rows.count).of_layers(observer_->layers()),
+        rows.position, {states, rows.row},
         std::span(plan.batch.tokens)
             .subspan(static_cast<size_t>(rows.row), static_cast<size_t>(rows.count)));
   };

@@ -142,11 +142,12 @@ class Engine {
   void keep_paths(const StepPlan& plan);
   // Off the CPU, after the sampling: seconds of the pass that was launched in `launch_seconds`.
   double work_of_forward(const StepPlan& plan, double launch_seconds);
-  void observe(const StepPlan& plan, size_t segment, const TargetStates& states);
+  void observe(const StepPlan& plan, size_t segment, const at::Tensor& states);
 
   const model::PolicyModel& model_;
   const StopString* stop_string_;  // or null
   HiddenStateObserver* observer_;  // or null
+  Layers observed_layers_;         // observer_->layers()
   Speculation* speculation_;       // or null
   const std::unique_ptr<ModelRunner> runner_;
   std::vector<ops::KeptPath> kept_paths_;  // scratch

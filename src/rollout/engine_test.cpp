@@ -106,17 +106,17 @@ class RecordingObserver : public HiddenStateObserver {
     std::vector<at::Tensor> hidden;  // [D] each
   };
 
-  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                        const at::Tensor& hidden, std::span<const int32_t> tokens) override {
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position, const Rows& hidden,
+                        std::span<const int32_t> tokens) override {
     EXPECT_FALSE(tokens.empty());
-    EXPECT_EQ(hidden.size(0), std::ssize(tokens));
     auto [found, is_new] = seen.try_emplace({prompt_id, sample});
     Seen& one = found->second;
     if (is_new) one.first_position = position;
     EXPECT_EQ(position, one.first_position + std::ssize(one.tokens))
         << "prompt " << prompt_id << ", sample " << sample;
     one.tokens.insert(one.tokens.end(), tokens.begin(), tokens.end());
-    for (int64_t i = 0; i < hidden.size(0); ++i) one.hidden.push_back(hidden[i].clone());
+    for (int64_t i = 0; i < std::ssize(tokens); ++i)
+      one.hidden.push_back(hidden.states[hidden.first + i].clone());
   }
 
   std::map<std::pair<uint32_t, uint32_t>, Seen> seen;

@@ -2,7 +2,7 @@
 // drafter_training/draft_buffer implements it.
 //
 // What it gets, and when:
-//   * Row i of `hidden` is the state of tokens[i] at position + i: after the final norm, or the
+//   * Row i of its rows is the state of tokens[i] at position + i: after the final norm, or the
 //     inputs of layers(). Positions count from the first prompt token. State t and token t + 1
 //     predict state t + 1.
 //   * A prompt once per group, with sample == kPrompt; a response's own tokens with its sample.
@@ -32,13 +32,21 @@ class HiddenStateObserver {
  public:
   static constexpr uint32_t kPrompt = UINT32_MAX;
 
+  // Rows first, first + 1, … of a pass's states: no tensor of its own for a single token.
+  struct Rows {
+    // [T, D], or D columns for each of layers(), in the compute type, on the CPU; valid during the
+    // call only.
+    const at::Tensor& states;
+    int64_t first = 0;
+  };
+
   virtual ~HiddenStateObserver() = default;
   // Layers whose input hidden states are captured; read once, when the engine is made.
   virtual Layers layers() const { return {}; }
-  // hidden [tokens.size(), D], or D columns for each of layers(), in the compute type: a view,
-  // valid during the call only.
+  // False: the states of the engine step that follows are not wanted.
+  virtual bool is_open() const { return true; }
   virtual void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                                const at::Tensor& hidden, std::span<const int32_t> tokens) = 0;
+                                const Rows& hidden, std::span<const int32_t> tokens) = 0;
 };
 
 }  // namespace tlt::rollout

@@ -61,11 +61,11 @@ class RecordingDrafter final : public tests::PlainDrafter {
 // Keeps the model's state at each position of the prompts and samples.
 class KeepingObserver final : public HiddenStateObserver {
  public:
-  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                        const at::Tensor& hidden, std::span<const int32_t> tokens) override {
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position, const Rows& hidden,
+                        std::span<const int32_t> tokens) override {
     for (size_t i = 0; i < tokens.size(); ++i)
       states_[{prompt_id, sample}][position + static_cast<int32_t>(i)] =
-          hidden[static_cast<int64_t>(i)].clone();
+          hidden.states[hidden.first + static_cast<int64_t>(i)].clone();
   }
   // The state that token i of a response was sampled from.
   const at::Tensor& state(drafter::SequenceId id, int32_t prompt_tokens, int32_t i) const {

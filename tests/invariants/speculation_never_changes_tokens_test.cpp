@@ -497,12 +497,12 @@ class RecordingObserver final : public rollout::HiddenStateObserver {
   explicit RecordingObserver(rollout::Layers layers) : layers_(std::move(layers)) {}
 
   rollout::Layers layers() const override { return layers_; }
-  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
-                        const at::Tensor& hidden, std::span<const int32_t> tokens) override {
+  void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position, const Rows& hidden,
+                        std::span<const int32_t> tokens) override {
     auto& [next, states, seen] = of_[{prompt_id, sample}];
     EXPECT_TRUE(seen.empty() || position == next) << position;
     next = position + static_cast<int32_t>(tokens.size());
-    states.push_back(hidden.clone());
+    states.push_back(hidden.states.narrow(0, hidden.first, std::ssize(tokens)).clone());
     seen.insert(seen.end(), tokens.begin(), tokens.end());
   }
   void expect_equal(const RecordingObserver& other) const {
