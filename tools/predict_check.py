@@ -5,12 +5,13 @@
     python tools/predict_check.py runs/demo [RUN ...] [--rounds 3] [--program build/tlt] [--within 0.1]
 
 For each run: `tlt bench forward` and `tlt bench train` measure the costs on this machine, in as many processes at a time
-as the run had workers; `tlt simulate` then rolls out the run's own response lengths with them. Printed are seconds of a
-step and of its rollouts, and the idle share of the workers, predicted and measured, as means of the run's steps. Nothing
-is fitted to the run but its lengths and the acceptance lengths of its drafters. Needs a quiet machine, the one of the
-run. With --rounds its options are run again, so often, in turns with the measurement of costs, and what these runs took
-counts: then a machine that is faster on one day than on another one is met too. Exit code 1 if a prediction is off by
-more than --within (idle shares: by so much of the workers' time).
+as the run had workers; `tlt simulate` then rolls out the run's own responses with them, step by step. Printed are
+seconds of a step and of its rollouts, and the idle share of the workers, predicted and measured, as means of the run's
+steps. From the run are the lengths of its responses, how often its suffix drafter had a draft, and how often its first
+draft token was accepted; nothing is fitted to its times. Needs a quiet machine, the one of the run. With --rounds its
+options are run again, so often, in turns with the measurement of costs, and what these runs took counts: then a machine
+that is faster on one day than on another one is met too. Exit code 1 if a prediction is off by more than --within (idle
+shares: by so much of the workers' time).
 """
 import argparse
 import concurrent.futures
@@ -24,7 +25,7 @@ import tomllib
 
 ROWS = "1,2,4,8,16,32,64,128,256"
 CONTEXTS = (64, 512)
-SEEDS = 8  # simulations of which the mean counts: a few long responses decide how long one of them takes
+SEEDS = 4  # simulations of which the mean counts: which draft tokens are accepted is drawn
 PACKS = 2  # full ones of the update that is measured: smaller ones take longer for each token
 DEVICE_PEAK = 0.233e12  # of the simulator's device cpu
 
@@ -71,22 +72,13 @@ class Run:
         return round(self.mean("rollout/workers"))
 
     def way(self):
-        if not self.option("speculative.enable"):
-            return "plain"
-        return "tlt-early" if self.mean("rollout/early_gradient_seconds", 0) > 0 else "tlt"
+        way = "tlt" if self.option("speculative.enable") else "plain"
+        return way + "-early" if self.mean("rollout/early_gradient_seconds", 0) > 0 else way
 
     def model_config(self):
         path = pathlib.Path(self.option("model.path")) / "config.json"
         with open(path, encoding="utf-8") as file:
             return json.load(file)
-
-    def write_lengths(self, path):
-        rows = [row for file in sorted((self.folder / "rollouts").glob("*.jsonl")) for row in read_json_lines(file)]
-        if not rows:
-            raise Failure(f"{self.folder}/rollouts has no responses; they are the lengths that are simulated")
-        with open(path, "w", encoding="utf-8") as file:
-            for row in rows:
-                file.write(json.dumps({"response_tokens": row["response_tokens"]}) + "\n")
 
 
 def model_name(config):
@@ -179,17 +171,17 @@ def run_again(program, run, folder):
 
 def predict(program, run, costs, folder):
     config = run.model_config()
-    forward, lengths = folder + "/forward.jsonl", folder + "/lengths.jsonl"
+    forward = folder + "/forward.jsonl"
     costs.write_forward(forward)
-    run.write_lengths(lengths)
     options = {
         "device": "cpu", "model": model_name(config), "workers": run.workers(), "ways": run.way(),
         "total_training_steps": len(run.steps), "train_batch_size": run.option("data.train_batch_size"),
         "n": run.option("rollout.n"), "prompt_length": prompt_tokens(run),
-        "max_response_length": run.option("data.max_response_length"), "lengths": "rollouts:" + lengths,
+        "max_response_length": run.option("data.max_response_length"), "lengths": f"rollouts:{run.folder}/rollouts",
         "max_num_seqs": run.option("rollout.max_num_seqs"),
         "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,
         "suffix_acceptance": f"{run.mean('speculation/suffix/accept_rate_pos_1', 0.64):.3f}",
+        "suffix_draft_rate": f"{run.mean('speculation/suffix/draft_rate', 1):.3f}",
         "bench_forward": forward, "stride": 1, "costs.train_efficiency": f"{costs.train_efficiency():.4g}"}
     words = [program, "simulate", *(f"{name}={value}" for name, value in options.items()), "--json"]
     return mean_line([run_program([*words, f"seed={seed}"])[0] for seed in range(SEEDS)])

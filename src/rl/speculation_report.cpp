@@ -35,6 +35,7 @@ void add_drafter(const std::string& name, const DraftStats& stats, Metrics& metr
     set("mixed_drafted_tokens", stats.mixed_drafted);
     set("mixed_accepted_tokens", stats.mixed_accepted);
   }
+  if (stats.requests > 0) set("draft_rate", share(stats.trees, stats.requests));
   if (stats.trees == 0) return;
   set("accept_length", accept_length(stats));
   for (size_t i = 0; i < kReportedLevels; ++i)

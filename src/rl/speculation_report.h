@@ -12,7 +12,9 @@
 //                                                  speculation; of the worker that decoded longest
 //   rollout/ridge                                  token rows whose arithmetic takes as long as
 //                                                  reading the weights, of measured forward passes
-//   speculation/<kind>/…                           by drafter: steps, accept_length, draft_seconds,
+//   speculation/<kind>/…                           by drafter: steps, draft_rate: share of the
+//                                                  sequences of those steps that had draft tokens
+//                                                  to verify, accept_length, draft_seconds,
 //                                                  accept_rate_pos_<k>: acceptance rate at position
 //                                                  k, failed, mixed_drafted_tokens,
 //                                                  mixed_accepted_tokens: its draft tokens in mixed

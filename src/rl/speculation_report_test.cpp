@@ -72,6 +72,7 @@ TEST(SpeculationReportTest, SumsCountsOfTheStepOverAllWorkers) {
     report.add_step(comm, metrics);
     EXPECT_EQ(metrics.at("speculation/fixed/steps"), 5);
     EXPECT_EQ(metrics.at("speculation/step_share"), 1);
+    EXPECT_EQ(metrics.at("speculation/fixed/draft_rate"), 1);
     EXPECT_DOUBLE_EQ(metrics.at("rollout/spec_accept_length"), 1 + 6 / 5.0);
     EXPECT_DOUBLE_EQ(metrics.at("rollout/spec_accept_rate"), 6 / 15.0);
     EXPECT_DOUBLE_EQ(metrics.at("speculation/fixed/accept_rate_pos_1"), 4 / 5.0);

@@ -188,6 +188,7 @@ void DrafterSet::deliver(drafter::SequenceId id, int64_t first, const TargetStat
 }
 
 void DrafterSet::count(Member& member, std::span<const drafter::VerifiedTree> trees) {
+  member.stats.requests += std::ssize(trees);
   for (const drafter::VerifiedTree& tree : trees) {
     if (tree.nodes.empty()) continue;
     member.stats.count(tree);

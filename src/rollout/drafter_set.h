@@ -39,6 +39,7 @@ struct DraftStats {
   static constexpr size_t kLevels = 16;
 
   int64_t steps = 0;            // engine steps with its draft trees
+  int64_t requests = 0;         // sequences of those steps for which it was to draft
   int64_t trees = 0;            // verified
   int64_t drafted_tokens = 0;   // nodes of those trees
   int64_t accepted_tokens = 0;  // acceptance length = 1 + accepted_tokens / trees
@@ -57,7 +58,7 @@ struct DraftStats {
   void count(const drafter::VerifiedTree& tree);
   // Calls v(counter) for each.
   void visit(auto&& v) {
-    v(steps), v(trees), v(drafted_tokens), v(accepted_tokens);
+    v(steps), v(requests), v(trees), v(drafted_tokens), v(accepted_tokens);
     for (int64_t& trees_at : drafted_at) v(trees_at);
     for (int64_t& trees_at : accepted_at) v(trees_at);
     for (int64_t& trees_at : trees_at_position) v(trees_at);

@@ -140,7 +140,7 @@ std::vector<Sensitivity> sensitivities(const SimulateOptions& options) {
   std::vector<Sensitivity> all;
   for (const char* name :
        {"train_batch_size", "n", "workers", "prompt_length", "max_response_length",
-        "length_correlation", "draft_acceptance", "drift", "suffix_acceptance",
+        "length_correlation", "draft_acceptance", "drift", "suffix_acceptance", "suffix_draft_rate",
         "costs.memory_efficiency", "costs.compute_efficiency", "costs.level_seconds",
         "costs.cycle_seconds", "costs.train_efficiency"}) {
     Sensitivity& it = all.emplace_back(Sensitivity{.option = name});
@@ -157,6 +157,7 @@ std::vector<Sensitivity> sensitivities(const SimulateOptions& options) {
       // The upper limits of rates and shares.
       changed.draft_acceptance = std::min(changed.draft_acceptance, 0.98);
       changed.suffix_acceptance = std::min(changed.suffix_acceptance, 0.98);
+      changed.suffix_draft_rate = std::min(changed.suffix_draft_rate, 1.0);
       changed.length_correlation = std::min(changed.length_correlation, 1.0);
       changed.drift = std::min(changed.drift, 1.0);
       *speedup = last_speedup(changed);

@@ -50,7 +50,7 @@ TEST(ComparisonTest, MostInfluentialInputComesFirst) {
   SimulateOptions options = two_workers();
   options.ways = {"plain", "static"};
   const auto all = sensitivities(options);
-  EXPECT_EQ(all.size(), 14u);
+  EXPECT_EQ(all.size(), 15u);
   EXPECT_EQ(all.front().option, "draft_acceptance");
   EXPECT_LT(all.front().smaller, all.front().larger);
   EXPECT_EQ(all.back().smaller, all.back().larger);  // suffix drafts: not used here

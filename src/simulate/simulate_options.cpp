@@ -33,6 +33,7 @@ void SimulateOptions::check() const {
            {"draft_acceptance", draft_acceptance, 0, 0.99},
            {"drift", drift, 0, 1},
            {"suffix_acceptance", suffix_acceptance, 0, 0.99},
+           {"suffix_draft_rate", suffix_draft_rate, 0, 1},
            {"reward_seconds", reward_seconds, 0, 1e5},
            {"reward_concurrency", number(reward_concurrency), 0, kMillion},
            {"logprob_passes", logprob_passes, 0, 10},

@@ -32,6 +32,7 @@ struct SimulateOptions {
   double draft_acceptance = 0.8;
   double drift = 0.05;
   double suffix_acceptance = 0.64;
+  double suffix_draft_rate = 1;
   std::vector<double> acceptance_by_position = {1, 1, 1, 1};
   double reward_seconds = 0;
   int64_t reward_concurrency = 0;
@@ -65,8 +66,9 @@ struct SimulateOptions {
     add(prompt_length, "prompt_length", "Tokens of a prompt.");
     add(max_response_length, "max_response_length", "Responses are cut off at these tokens.");
     add(lengths, "lengths",
-        "Tokens of responses: lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:FILE (of a run, or "
-        "verl's) or servegen:PATH (a trace's …-dataset.json, or a folder of them).");
+        "Tokens of responses: lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:PATH (of a run, or "
+        "verl's: the folder replays its steps, one file is a distribution) or servegen:PATH (a "
+        "trace's …-dataset.json, or a folder of them).");
     add(length_correlation, "length_correlation",
         "Correlation of the normal scores of lengths within a group, 0 to 1.");
     add(max_num_seqs, "max_num_seqs", "Sequences that a worker decodes at a time.");
@@ -81,6 +83,8 @@ struct SimulateOptions {
         "weights.");
     add(drift, "drift", "Share of its training that a draft model loses with each policy update.");
     add(suffix_acceptance, "suffix_acceptance", "Acceptance rate of suffix drafts.");
+    add(suffix_draft_rate, "suffix_draft_rate",
+        "Share of the sequences that have a suffix draft to verify, where suffix drafts are used.");
     add(acceptance_by_position, "acceptance_by_position",
         "Factors of the acceptance rates after 0, 512, 2K and 8K tokens of the response.");
     add(reward_seconds, "reward_seconds", "Seconds to score a response.");

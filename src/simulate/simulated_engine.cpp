@@ -150,11 +150,14 @@ speculation::Arm SimulatedEngine::choose(const speculation::Load& load) {
 
 void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load& load) {
   drafts_.clear();
+  requests_ = 0;
   if (arm.is_off()) return;
   size_t count = decoding_.size();
   if (tuner_ && tuner_->is_exploration())
     count = std::min(count, static_cast<size_t>(speculation::kExplorationSequences));
+  requests_ = count;
   const bool has_model = arm.kind == "eagle";
+  if (!has_model) count = put_found_first(count);
   const double rate = has_model ? draft_acceptance_ : setup_.options.suffix_acceptance;
   tree_pointers_.clear();
   std::array<const LikelyTree*, speculation::kPositions> trees = {};
@@ -167,11 +170,22 @@ void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load
     drafts_.push_back({tree, acceptance, tree->tree.size()});
     tree_pointers_.push_back(&tree->tree);
   }
-  if (!tuner_ || tuner_->tokens_per_second() <= 0) return;
+  if (!tuner_ || drafts_.empty() || tuner_->tokens_per_second() <= 0) return;
   const BudgetKey key{arm, load.positions, count, rate};
   if (key != budget_key_) split_budget(load);
   budget_key_ = key;
   for (size_t i = 0; i < count; ++i) drafts_[i].nodes = keep_[i];
+}
+
+// Of the first `count` sequences that decode those for which suffix lookup finds something; returns
+// how many these are.
+size_t SimulatedEngine::put_found_first(size_t count) {
+  const double rate = setup_.options.suffix_draft_rate;
+  if (rate >= 1) return count;
+  const auto begin = decoding_.begin(),
+             end = std::partition(begin, begin + static_cast<std::ptrdiff_t>(count),
+                                  [&](const SimulatedSequence*) { return next_uniform() < rate; });
+  return static_cast<size_t>(end - begin);
 }
 
 void SimulatedEngine::split_budget(const speculation::Load& load) {
@@ -224,9 +238,9 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
   // The context in the middle of the steps.
   load.context += static_cast<double>(steps - 1) / 2 * tokens / count;
   const double drafting =
-      drafts_.empty() ? 0
-                      : setup_.costs.drafting(strategy_of(arm), static_cast<double>(drafts_.size()),
-                                              arm.kind == "eagle");
+      requests_ == 0 ? 0
+                     : setup_.costs.drafting(strategy_of(arm), static_cast<double>(requests_),
+                                             arm.kind == "eagle");
   const double seconds =
       setup_.costs.forward(count + nodes, count, load.context) + drafting + prompt_seconds;
   ++decisions_;
@@ -240,8 +254,8 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
                 .has_prompt_rows = has_prompt_rows});
   const auto repeats = static_cast<double>(steps);
   counters_.steps += steps;
-  counters_.speculative_steps += drafts_.empty() ? 0 : steps;
-  counters_.draft_model_steps += drafts_.empty() || arm.kind != "eagle" ? 0 : steps;
+  counters_.speculative_steps += requests_ == 0 ? 0 : steps;
+  counters_.draft_model_steps += requests_ == 0 || arm.kind != "eagle" ? 0 : steps;
   counters_.sequence_steps += repeats * count;
   counters_.speculative_sequence_steps += repeats * static_cast<double>(drafts_.size());
   counters_.speculative_tokens += repeats * drafted_tokens;
@@ -279,6 +293,8 @@ void SimulatedEngine::learn(const speculation::Arm& arm, speculation::StepOutcom
          .position = static_cast<int64_t>(decoding_[i]->generated)});
     outcome.tokens += verified_.back().accepted_depth();
   }
+  for (size_t i = drafts_.size(); i < requests_; ++i)
+    verified_.push_back({.nodes = {}, .position = static_cast<int64_t>(decoding_[i]->generated)});
   outcome.trees = verified_;
   tuner_->record(arm, outcome);
 }

@@ -130,6 +130,7 @@ class SimulatedEngine {
   speculation::Load tuner_load() const;
   speculation::Arm choose(const speculation::Load& load);
   void draft(const speculation::Arm& arm, const speculation::Load& load);
+  size_t put_found_first(size_t count);
   void split_budget(const speculation::Load& load);
   int64_t stride(bool has_prompt_rows) const;
   double tokens_of(size_t decoding) const;  // a step gives the sequence
@@ -159,8 +160,10 @@ class SimulatedEngine {
   double kv_tokens_ = 0;  // of running_
   EngineCounters counters_;
   double last_seconds_ = 0, last_tokens_ = 0;  // of the last step
-  // Scratch of decode(): the sequences that decode, and their draft trees (fewer or as many).
+  // Scratch of decode(): the sequences that decode. A drafter was asked for trees of the first
+  // requests_, and drafts_ has those of the first drafts_.size().
   std::vector<SimulatedSequence*> decoding_;
+  size_t requests_ = 0;
   std::vector<Draft> drafts_;
   std::vector<drafter::VerifiedTree> verified_;
   std::vector<const drafter::DraftTree*> tree_pointers_;

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "base/check.h"
 #include "tests/support/small_simulation.h"
 
@@ -109,6 +111,21 @@ TEST(SimulationTest, StaticSpeedupOfOneSequenceIsTheClosedForm) {
   EXPECT_NEAR(fast.acceptance_length(), tokens, 1e-9);
 }
 
+TEST(SimulationTest, SuffixDraftsHelpSequencesThatHaveThem) {
+  SimulateOptions options = small_simulation();
+  options.workers = options.train_batch_size = options.n = 1;
+  options.total_training_steps = 1;
+  options.lengths = "pareto:8000,8000";
+  double before = std::numeric_limits<double>::infinity();
+  for (const double rate : {0.0, 0.5, 1.0}) {
+    options.suffix_draft_rate = rate;
+    const EngineCounters engine = run_simulation(options, "tlt-base").at(0).engines;
+    EXPECT_NEAR(engine.speculative_sequence_steps / engine.sequence_steps, rate, 0.05);
+    EXPECT_LT(engine.seconds, before) << rate;
+    before = engine.seconds;
+  }
+}
+
 // M/D/1-like: deterministic service. With one slot per worker and lengths of equal size, groups of
 // one are served one after the other.
 TEST(SimulationTest, QueueOfEqualRequestsIsServedInRounds) {
@@ -192,6 +209,7 @@ TEST(SimulationTest, FullSystemIsFasterWhereThereIsATail) {
   EXPECT_LT(full, plain / 1.3);
   options.draft_acceptance = 0.92;  // more training hardly helps: gradients are worth more
   EXPECT_LT(step_seconds(options, "tlt-early"), 0.97 * step_seconds(options, "tlt"));
+  EXPECT_LT(step_seconds(options, "plain-early"), 0.97 * step_seconds(options, "plain"));
   int64_t migrated = 0;
   for (const StepReport& step : run_simulation(options, "tlt")) migrated += step.migrated;
   EXPECT_GT(migrated, 0);

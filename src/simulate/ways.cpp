@@ -29,6 +29,9 @@ std::vector<Way> make_ways() {
   early.help = "tlt, and idle workers compute gradients of finished groups";
   early.early_gradients = true;
   return {{.name = "plain", .help = "no speculation"},
+          {.name = "plain-early",
+           .help = "plain, and idle workers compute gradients of finished groups",
+           .early_gradients = true},
           {.name = "tlt-base",
            .help = "suffix drafts when at most 32 sequences are left (the paper's TLT-Base)",
            .drafters = {"suffix"},

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <utility>
 
 #include "base/check.h"
 #include "base/json_lines.h"
@@ -45,8 +47,31 @@ std::vector<double> read_rollouts(const std::string& path) {
   }
   TLT_CHECK_INPUT(!lengths.empty(), path,
                   ": no responses; give a file of a run's folder rollouts/");
-  std::ranges::sort(lengths);
   return lengths;
+}
+
+// Files are named by their steps: 000001.jsonl or, from verl, 1.jsonl.
+std::vector<std::vector<double>> read_steps(const std::string& folder,
+                                            const SimulateOptions& options) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
+  TLT_CHECK_INPUT(!files.empty(), folder,
+                  ": no .jsonl files; give a run's folder rollouts/, or a file of it");
+  std::ranges::sort(files, {}, [](const std::filesystem::path& file) {
+    const std::string name = file.filename();
+    return std::pair(name.size(), name);
+  });
+  std::vector<std::vector<double>> steps;
+  for (const std::filesystem::path& file : files) {
+    steps.push_back(read_rollouts(file));
+    TLT_CHECK_INPUT(std::ssize(steps.back()) == options.train_batch_size * options.n, file.string(),
+                    " has ", steps.back().size(),
+                    " responses, not train_batch_size=", options.train_batch_size,
+                    " times n=", options.n,
+                    "; give both as in that run, or a single file as a distribution of lengths");
+  }
+  return steps;
 }
 
 std::vector<double> read_trace(const std::string& path) {
@@ -62,18 +87,23 @@ std::vector<double> read_trace(const std::string& path) {
 Workload::Workload(const SimulateOptions& options)
     : correlation_(options.length_correlation),
       most_(options.max_response_length),
-      seed_(static_cast<uint64_t>(options.seed)) {
+      seed_(static_cast<uint64_t>(options.seed)),
+      samples_(options.n) {
   const std::string& text = options.lengths;
   const size_t colon = std::min(text.find(':'), text.size());
   const std::string kind = text.substr(0, colon),
                     rest = text.substr(std::min(colon + 1, text.size()));
-  if (kind == "rollouts") {
+  if (kind == "rollouts" && std::filesystem::is_directory(rest)) {
+    kind_ = Kind::kReplay;
+    steps_ = read_steps(rest, options);
+  } else if (kind == "rollouts") {
     table_ = read_rollouts(rest);
+    std::ranges::sort(table_);
   } else if (kind == "servegen") {
     table_ = read_trace(rest);
   } else {
     TLT_CHECK_INPUT(kind == "lognormal" || kind == "pareto", "lengths is \"", text,
-                    "\"; give lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:FILE or "
+                    "\"; give lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:PATH or "
                     "servegen:PATH");
     kind_ = kind == "pareto" ? Kind::kPareto : Kind::kLognormal;
     read_parameters(rest);
@@ -102,13 +132,24 @@ double Workload::at(double score) const {
     case Kind::kPareto:
       return median_ * std::pow(2 * share_above(score), -shape_);
     case Kind::kTable:
+    case Kind::kReplay:
       break;
   }
   const auto size = static_cast<double>(table_.size());
   return table_[static_cast<size_t>(std::min((1 - share_above(score)) * size, size - 1))];
 }
 
+// Groups that +partial begins in addition are those of the step again.
+double Workload::replayed(int64_t step, int64_t prompt, int64_t sample) const {
+  const std::vector<double>& lengths = steps_[static_cast<size_t>(step) % steps_.size()];
+  return lengths[static_cast<size_t>(prompt * samples_ + sample) % lengths.size()];
+}
+
 int64_t Workload::length(int64_t step, int64_t prompt, int64_t sample) const {
+  const auto limited = [&](double tokens) {
+    return std::clamp(std::llround(tokens), 1LL, static_cast<long long>(most_));
+  };
+  if (kind_ == Kind::kReplay) return limited(replayed(step, prompt, sample));
   const auto score = [&](uint32_t of) {
     return RandomStream(seed_, {.step = static_cast<uint32_t>(step),
                                 .prompt = static_cast<uint32_t>(prompt),
@@ -117,7 +158,7 @@ int64_t Workload::length(int64_t step, int64_t prompt, int64_t sample) const {
   };
   const double z = std::sqrt(correlation_) * score(kOfGroup) +
                    std::sqrt(1 - correlation_) * score(static_cast<uint32_t>(sample));
-  return std::clamp(std::llround(at(z)), 1LL, static_cast<long long>(most_));
+  return limited(at(z));
 }
 
 }  // namespace tlt::simulate

@@ -2,7 +2,8 @@
 //
 // A response's length is a quantile of a distribution at a normal score; the scores of a group are
 // correlated. So all kinds of distributions have correlated groups, and a length depends only on
-// seed, step, prompt and sample: it is the same in every way to decode.
+// seed, step, prompt and sample: it is the same in every way to decode. Or the responses of a run
+// are replayed, step by step and group by group; after its last step its first one follows.
 //
 // Threading  constant after construction.
 //
@@ -25,16 +26,19 @@ class Workload {
   int64_t length(int64_t step, int64_t prompt, int64_t sample) const;
 
  private:
-  enum class Kind { kLognormal, kPareto, kTable };
+  enum class Kind { kLognormal, kPareto, kTable, kReplay };
   void read_parameters(const std::string& text);
   double at(double score) const;  // the quantile at a normal score
+  double replayed(int64_t step, int64_t prompt, int64_t sample) const;
 
   const double correlation_;
   const int64_t most_;
   const uint64_t seed_;
+  const int64_t samples_;
   Kind kind_ = Kind::kTable;
   double median_ = 0, shape_ = 0;
-  std::vector<double> table_;  // quantiles at equal distances
+  std::vector<double> table_;               // quantiles at equal distances
+  std::vector<std::vector<double>> steps_;  // replayed: the responses of each step, by group
 };
 
 }  // namespace tlt::simulate

@@ -79,6 +79,33 @@ TEST(WorkloadTest, RolloutsOfARunAndTraces) {
   EXPECT_NEAR(std::ranges::count(lengths, 9) / 20000.0, 0.75, 0.02);
 }
 
+// Two steps of two groups of two; the files of verl have no leading zeros.
+TEST(WorkloadTest, FoldersOfRolloutsAreReplayed) {
+  const TestFolder folder;
+  const auto write = [&](const std::string& name, std::initializer_list<int> lengths) {
+    std::string rows;
+    for (const int tokens : lengths)
+      rows += R"({"response_tokens": )" + std::to_string(tokens) + "}\n";
+    write_file_atomic(folder / name, rows);
+  };
+  write("9.jsonl", {1, 2, 3, 4});
+  write("10.jsonl", {5, 6, 7, 800});
+  SimulateOptions options = with_lengths("rollouts:" + folder.path());
+  options.train_batch_size = options.n = 2;
+  options.max_response_length = 100;
+  const Workload workload(options);
+  std::vector<int64_t> lengths;
+  for (int64_t step = 0; step < 3; ++step)
+    for (int64_t prompt = 0; prompt < 2; ++prompt)
+      for (int64_t sample = 0; sample < 2; ++sample)
+        lengths.push_back(workload.length(step, prompt, sample));
+  EXPECT_THAT(lengths, ::testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 100, 1, 2, 3, 4));
+  write("11.jsonl", {1, 2, 3});
+  EXPECT_THAT([&] { const Workload other(options); },
+              ::testing::ThrowsMessage<InputError>(::testing::HasSubstr(
+                  "11.jsonl has 3 responses, not train_batch_size=2 times n=2")));
+}
+
 TEST(WorkloadTest, DamagedInputsAreNamed) {
   const TestFolder folder;
   write_file_atomic(folder / "1.jsonl", "{\"response_tokens\": 10}\n{\"output\": \"\"}\n");
