@@ -78,15 +78,7 @@ struct SimulateOptions {
     add(ppo_max_token_len_per_gpu, "ppo_max_token_len_per_gpu", "Tokens of a pack in the update.");
     add(ways, "ways",
         "Ways to compare (tlt simulate --list), each also with +partial or +one-step-off.");
-    add(draft_acceptance, "draft_acceptance",
-        "Acceptance rate of the draft model's first choice before the first step; 0: random "
-        "weights.");
-    add(drift, "drift", "Share of its training that a draft model loses with each policy update.");
-    add(suffix_acceptance, "suffix_acceptance", "Acceptance rate of suffix drafts.");
-    add(suffix_draft_rate, "suffix_draft_rate",
-        "Share of the sequences that have a suffix draft to verify, where suffix drafts are used.");
-    add(acceptance_by_position, "acceptance_by_position",
-        "Factors of the acceptance rates after 0, 512, 2K and 8K tokens of the response.");
+    visit_acceptance(add);
     add(reward_seconds, "reward_seconds", "Seconds to score a response.");
     add(reward_concurrency, "reward_concurrency",
         "Responses scored at a time, those of all workers together; 0: any number.");
@@ -104,6 +96,17 @@ struct SimulateOptions {
     add(bench_forward, "bench_forward",
         "Lines of tlt bench forward: measured forward passes instead of the device's roofline.");
     v.group("costs", costs);
+  }
+  void visit_acceptance(const auto& add) {
+    add(draft_acceptance, "draft_acceptance",
+        "Acceptance rate of the draft model's first choice before the first step; 0: random "
+        "weights.");
+    add(drift, "drift", "Share of its training that a draft model loses with each policy update.");
+    add(suffix_acceptance, "suffix_acceptance", "Acceptance rate of suffix drafts.");
+    add(suffix_draft_rate, "suffix_draft_rate",
+        "Share of the sequences that have a suffix draft to verify, where suffix drafts are used.");
+    add(acceptance_by_position, "acceptance_by_position",
+        "Factors of the acceptance rates after 0, 512, 2K and 8K tokens of the response.");
   }
   void visit_faults(const auto& add) {
     add(straggler_spread, "straggler_spread",
