@@ -264,6 +264,7 @@ TEST(ImportVerlTest, InvalidConfigurationIsOneSentence) {
     return ended.err;
   };
   EXPECT_THAT(complaint_for("a: [1,\nb: }"), HasSubstr("bad.yaml:2: not YAML: "));
+  EXPECT_THAT(complaint_for("a: ${oc.select:b.c,*d}\n"), HasSubstr("a:1: not YAML: "));
   EXPECT_THAT(complaint_for("a: na\xefve\n"), HasSubstr("bad.yaml: not UTF-8"));
   std::string aliases = "a: &a [1,1,1,1,1,1,1,1,1]\n";
   for (char name = 'b'; name < 'k'; ++name) {

@@ -72,9 +72,21 @@ int64_t count_values(const YAML::Node& node, int64_t most, int depth = 0) {
   return count;
 }
 
+[[noreturn]] void refuse(const std::string& place, const YAML::Exception& error) {
+  throw InputError(place + ":" + std::to_string(error.mark.line + 1) + ": not YAML: " + error.msg);
+}
+
+YAML::Node parse(const std::string& text, const std::string& place) {
+  try {
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    refuse(place, error);
+  }
+}
+
 // A few lines of aliases can stand for billions of values.
 YAML::Node load(const std::string& text, const std::string& place) {
-  YAML::Node node = YAML::Load(text);
+  YAML::Node node = parse(text, place);
   TLT_CHECK_INPUT(count_values(node, kMostValues + 1) <= kMostValues, place, ": has more than ",
                   kMostValues, " values (a long text counts as several), with aliases written out");
   return node;
@@ -203,7 +215,7 @@ std::vector<VerlEntry> read_verl_config(const std::string& path,
     flatten(root, "", path, entries);
     for (const std::string& text : overrides) apply(text, entries);
   } catch (const YAML::Exception& error) {
-    throw InputError(path + ":" + std::to_string(error.mark.line + 1) + ": not YAML: " + error.msg);
+    refuse(path, error);
   }
   const Resolver resolver(entries);
   for (VerlEntry& entry : entries) {

@@ -2,8 +2,8 @@
 // drafter_training/draft_buffer implements it.
 //
 // What it gets, and when:
-//   * Row i of its rows is the state of tokens[i] at position + i: after the final norm, or the
-//     inputs of layers(). Positions count from the first prompt token. State t and token t + 1
+//   * Row first + i of the states is that of tokens[i] at position + i: after the final norm, or
+//     the inputs of layers(). Positions count from the first prompt token. State t and token t + 1
 //     predict state t + 1.
 //   * A prompt once per group, with sample == kPrompt; a response's own tokens with its sample.
 //     Positions come in order, without gaps, in pieces of any size, each exactly once: rows
@@ -32,7 +32,7 @@ class HiddenStateObserver {
  public:
   static constexpr uint32_t kPrompt = UINT32_MAX;
 
-  // Rows first, first + 1, … of a pass's states: no tensor of its own for a single token.
+  // The rows of successive tokens in the states of a whole pass: a token has no tensor of its own.
   struct Rows {
     // [T, D], or D columns for each of layers(), in the compute type, on the CPU; valid during the
     // call only.
@@ -43,7 +43,7 @@ class HiddenStateObserver {
   virtual ~HiddenStateObserver() = default;
   // Layers whose input hidden states are captured; read once, when the engine is made.
   virtual Layers layers() const { return {}; }
-  // False: the states of the engine step that follows are not wanted.
+  // False: the states of this engine step are not wanted, and it is not called.
   virtual bool is_open() const { return true; }
   virtual void on_hidden_states(uint32_t prompt_id, uint32_t sample, int32_t position,
                                 const Rows& hidden, std::span<const int32_t> tokens) = 0;

@@ -7,6 +7,15 @@
 #include "base/json_fault.h"
 
 namespace tlt::run {
+namespace {
+
+[[noreturn]] void refuse(const std::string& location, const std::string& fault) {
+  throw InputError(
+      check_internal::concat(location, ": not a checkpoint's state (", fault,
+                             "); delete this checkpoint to resume from the one before"));
+}
+
+}  // namespace
 
 std::string to_json(const SavedState& saved) {
   const LoopState& state = saved.state;
@@ -22,18 +31,25 @@ std::string to_json(const SavedState& saved) {
 SavedState parse_state(const std::string& text, const std::string& location) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
+    // get() alone would convert 1e30 without a check.
+    const auto count = [&](const char* name) {
+      const nlohmann::json& value = json.at(name);
+      if (!value.is_number_integer() || value.get<int64_t>() < 0)
+        refuse(location, std::string(name) + " is not a count");
+      return value.get<int64_t>();
+    };
     SavedState saved;
-    saved.state.step = json.at("step").get<int64_t>();
+    saved.state.step = count("step");
     // Checkpoints without the field were made without dynamic sampling: one batch per step.
-    saved.state.gen_batches = json.value("gen_batches", saved.state.step);
-    saved.state.cursor = {json.at("epoch").get<int64_t>(), json.at("index").get<int64_t>()};
-    saved.optimizer_steps = json.at("optimizer_steps").get<int64_t>();
-    saved.skipped_in_row = json.value("skipped_in_row", int64_t{0});  // earlier versions: no skips
+    saved.state.gen_batches =
+        json.contains("gen_batches") ? count("gen_batches") : saved.state.step;
+    saved.state.cursor = {count("epoch"), count("index")};
+    saved.optimizer_steps = count("optimizer_steps");
+    // Earlier versions skipped no steps.
+    saved.skipped_in_row = json.contains("skipped_in_row") ? count("skipped_in_row") : 0;
     return saved;
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(
-        check_internal::concat(location, ": not a checkpoint's state (", json_fault(error),
-                               "); delete this checkpoint to resume from the one before"));
+    refuse(location, json_fault(error));
   }
 }
 

@@ -31,7 +31,12 @@ TEST(LoopStateTest, MissingGenBatchesMeansOnePerStep) {
 }
 
 TEST(LoopStateTest, BrokenJsonNamesTheFile) {
-  for (const char* text : {"", "{", "[]", "{\"step\": 1}", "{\"step\": \"one\"}"}) {
+  const std::string deep =
+      "{\"step\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}";
+  for (const std::string& text :
+       std::vector<std::string>{deep, "", "{", "[]", "{\"step\": 1}", "{\"step\": \"one\"}",
+                                "{\"step\": 999999999999999999999999}", "{\"step\": -1}",
+                                "{\"step\": 18446744073709551615}", "{\"step\": 1.5}"}) {
     try {
       parse_state(text, "here/loop.json");
       ADD_FAILURE() << text;
