@@ -129,7 +129,7 @@ class WorkerKillTest : public ::testing::TestWithParam<const TestedCommand*> {
 
   bool kill_now(pid_t worker, size_t state, const std::filesystem::path& folder) const {
     if (command_.states[state].function != kSave) return peek_.kill_within(worker, state);
-    return is_writing_checkpoint(folder) && kill(worker, SIGKILL) == 0;
+    return is_writing_checkpoint(folder) && tests::StackPeek::kill_running(worker);
   }
 
   const TestedCommand& command_ = *GetParam();
@@ -169,6 +169,54 @@ TEST_P(WorkerKillTest, KilledInAnyStateIsResumable) {
       std::cout << command_.command << ": " << kills[state.name] << " times " << state.name
                 << std::endl;
   }
+}
+
+// A parent, and a worker whose end takes some milliseconds, because of its memory.
+struct EndingWorker {
+  pid_t parent = -1;
+  pid_t worker = -1;
+
+  static EndingWorker start() {
+    int pids[2];
+    TLT_CHECK(pipe(pids) == 0, "no pipe");
+    EndingWorker started{.parent = fork()};
+    if (started.parent == 0) {
+      const pid_t worker = fork();
+      if (worker == 0) {
+        const std::string memory(size_t{64} << 20, 'x');
+        const pid_t self = getpid();
+        const bool is_told = write(pids[1], &self, sizeof self) == sizeof self;
+        usleep(2000);
+        _exit(is_told && memory.back() == 'x' ? 0 : 1);
+      }
+      int status = 0;
+      waitpid(worker, &status, 0);
+      _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    TLT_CHECK(read(pids[0], &started.worker, sizeof(pid_t)) == sizeof(pid_t), "no worker");
+    close(pids[0]), close(pids[1]);
+    return started;
+  }
+
+  int parent_exit_code() const {
+    int status = 0;
+    waitpid(parent, &status, 0);
+    return WEXITSTATUS(status);
+  }
+};
+
+// One that is ending keeps its exit code, so no signal may count as its death.
+TEST(StackPeekTest, OnlyARunningProcessIsKilled) {
+  int killed = 0, ended = 0;
+  for (unsigned round = 0; round < 50; ++round) {
+    const EndingWorker ending = EndingWorker::start();
+    usleep(200 * round);
+    const bool is_killed = tests::StackPeek::kill_running(ending.worker);
+    ++(is_killed ? killed : ended);
+    EXPECT_EQ(ending.parent_exit_code(), is_killed ? 128 + SIGKILL : 0) << "round " << round;
+  }
+  EXPECT_GT(killed, 0);
+  EXPECT_GT(ended, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Commands, WorkerKillTest, ::testing::Values(&kTrain, &kSft),

@@ -60,7 +60,7 @@ class WorkerLossTest : public ::testing::Test {
   bool kill_now(pid_t worker, size_t phase, const std::filesystem::path& folder) const {
     if (kPhases[phase].function) return peek_.kill_within(worker, phase);
     return std::filesystem::exists(folder / tests::checkpoint_folder(1)) &&
-           kill(worker, SIGKILL) == 0;
+           tests::StackPeek::kill_running(worker);
   }
 
   // Kills a worker the next time it is in the phase; the run must end as if nothing had happened.

@@ -59,26 +59,36 @@ class StackPeek {
 
   // Kills the process (-9) if it is within that function and no other; else it continues.
   bool kill_within(pid_t process, size_t function) const {
-    return look(process, function, /*kills=*/true);
+    return look(process, /*kills=*/true, [&] { return is_only_in(process, function); });
   }
   // Whether it is within that function and no other; it continues.
   bool is_within(pid_t process, size_t function) const {
-    return look(process, function, /*kills=*/false);
+    return look(process, /*kills=*/false, [&] { return is_only_in(process, function); });
+  }
+  // Kills the process (-9) if it is still running: one that is ending keeps its exit code.
+  static bool kill_running(pid_t process) {
+    return look(process, /*kills=*/true, [] { return true; });
   }
 
  private:
-  bool look(pid_t process, size_t function, bool kills) const {
+  // The process is stopped meanwhile, so it cannot end between the look and the kill. False, too:
+  // it was already ending.
+  template <typename Condition>
+  static bool look(pid_t process, bool kills, const Condition& condition) {
     if (ptrace(PTRACE_SEIZE, process, nullptr, nullptr) != 0) return false;
     int status = 0;
     if (ptrace(PTRACE_INTERRUPT, process, nullptr, nullptr) != 0 ||
         waitpid(process, &status, __WALL) != process || !WIFSTOPPED(status))
       return false;
-    const bool is_within = functions_of(process) == std::set<size_t>{function};
+    const bool is_met = condition();
+    if (is_met && kills) {
+      kill(process, SIGKILL);
+      waitpid(process, &status, __WALL);  // its parent is notified only after its tracer
+      return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    }
     const bool is_signal = status >> 16 != PTRACE_EVENT_STOP;  // a signal that arrived meanwhile
     ptrace(PTRACE_DETACH, process, nullptr, is_signal ? WSTOPSIG(status) : 0);
-    if (is_within && kills)
-      kill(process, SIGKILL);  // before detaching, or its parent would not be notified
-    return is_within;
+    return is_met;
   }
 
   struct Range {
@@ -94,6 +104,10 @@ class StackPeek {
     if (!std::getline(maps, line) || std::sscanf(line.c_str(), "%lx", &begin) != 1)
       return std::nullopt;
     return begin;
+  }
+
+  bool is_only_in(pid_t process, size_t function) const {
+    return functions_of(process) == std::set<size_t>{function};
   }
 
   std::set<size_t> functions_of(pid_t process) const {
