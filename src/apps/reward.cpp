@@ -108,7 +108,7 @@ class SampleReader {
                     ": \"response_tokens\" is not an integer");
     if (tokens != nullptr) {
       const bool is_list = tokens->is_array() && std::ranges::all_of(*tokens, [](const Json& id) {
-                             return id.is_number_integer();
+                             return id.is_number_integer() && id >= 0 && id <= INT32_MAX;
                            });
       TLT_CHECK_INPUT(is_list, place, ": \"tokens\" is not a list of token ids");
       job.response_ids = tokens->get<std::vector<int32_t>>();

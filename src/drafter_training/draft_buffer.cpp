@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_count.h"
 #include "base/json_fault.h"
 #include "base/random.h"
 
@@ -44,11 +45,11 @@ void write(const TokenStates& rows, std::string& out) {
 // Reads what write() wrote from the front of `bytes` and removes it there.
 void read(const nlohmann::json& facts, std::string_view& bytes, const DraftBuffer::Limits& limits,
           TokenStates& rows) {
-  const auto count = facts.at("tokens").get<size_t>(), size = facts.at("bytes").get<size_t>();
-  const auto hidden = facts.at("hidden").get<int64_t>();
+  const auto count = json_count<size_t>(facts, "tokens"), size = json_count<size_t>(facts, "bytes");
+  const auto hidden = json_count(facts, "hidden");
   const auto type = facts.at("is_float32").get<bool>() ? at::kFloat : at::kBFloat16;
-  TLT_CHECK_INPUT(count <= bytes.size() / sizeof(int32_t) && hidden >= 0 &&
-                      hidden <= kMostColumns && size <= bytes.size() - count * sizeof(int32_t) &&
+  TLT_CHECK_INPUT(count <= bytes.size() / sizeof(int32_t) && hidden <= kMostColumns &&
+                      size <= bytes.size() - count * sizeof(int32_t) &&
                       size == count * static_cast<size_t>(hidden) * c10::elementSize(type),
                   "it does not match its description");
   if (count == 0) return;
@@ -182,11 +183,11 @@ void DraftBuffer::add(std::string_view bytes) {
       read(its.at("prompt"), bytes, limits_, *prompt);
       const auto sequence = std::make_shared<HiddenSequence>(prompt);
       read(its.at("response"), bytes, limits_, sequence->response);
-      sequence->number = its.at("number").get<int64_t>();
+      sequence->number = json_count(its, "number");
       (its.at("is_before").get<bool>() ? before_ : now_).push_back(sequence);
     }
-    begun_ = std::max(begun_, facts.at("begun").get<int64_t>());
-    drawn_ = std::max(drawn_, facts.at("drawn").get<uint32_t>());
+    begun_ = std::max(begun_, json_count(facts, "begun"));
+    drawn_ = std::max(drawn_, json_count<uint32_t>(facts, "drawn"));
   } catch (const nlohmann::json::exception& error) {
     throw InputError("not a draft buffer (" + json_fault(error) + ")");
   }

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/files.h"
+#include "base/json_count.h"
 #include "base/json_fault.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -58,15 +59,15 @@ void append_samples(const nlohmann::json& facts, const std::string& data,
   for (int64_t i = 0; i < std::ssize(facts.at("samples")); ++i) {
     const nlohmann::json& row = facts.at("samples")[static_cast<size_t>(i)];
     auto& [sample, prompt] = samples.emplace_back();
-    const auto count = row.at("tokens").get<std::ptrdiff_t>();
-    TLT_CHECK_INPUT(count >= 0 && count <= end - next, data, ": its description has a sample of ",
-                    count, " tokens", kRemake);
+    const auto count = json_count<std::ptrdiff_t>(row, "tokens");
+    TLT_CHECK_INPUT(count <= end - next, data, ": its description has a sample of ", count,
+                    " tokens", kRemake);
     sample.tokens.assign(next, next + count);
     next += count;
-    sample.response_begin = row.at("response_begin").get<int32_t>();
-    sample.id = row.at("id").get<uint32_t>();
+    sample.response_begin = json_count<int32_t>(row, "response_begin");
+    sample.id = json_count<uint32_t>(row, "id");
     sample.states = [reader, data, i] { return reader->read(data, states_name(i)); };
-    prompt = row.at("prompt").get<int64_t>();
+    prompt = json_count(row, "prompt");
   }
   TLT_CHECK_INPUT(next == end, data, ": ", end - next, " tokens that its description has not",
                   kRemake);
@@ -134,7 +135,7 @@ bool HiddenStore::has(int64_t part) const {
     const nlohmann::json facts = read_facts(facts_path);
     if (!fs::exists(data))
       fault = "is missing";
-    else if (fs::file_size(data) != facts.at("bytes").get<uint64_t>())
+    else if (fs::file_size(data) != json_count<uint64_t>(facts, "bytes"))
       fault = "has another size";
     else if (sha256_of_file(data) != facts.at("sha256").get<std::string>())
       fault = "has another checksum";
@@ -151,7 +152,7 @@ void HiddenStore::remove(int64_t part) {
 }
 
 int64_t HiddenStore::bytes(int64_t part) const {
-  return read_facts(path(part, "json")).at("states_bytes").get<int64_t>();
+  return json_count(read_facts(path(part, "json")), "states_bytes");
 }
 
 void HiddenStore::write(int64_t part, std::span<const StoredSample> samples) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -170,12 +171,12 @@ TEST_F(HiddenStoreTest, DescriptionOfMoreTokensThanTheDataIsAnError) {
   HiddenStore store = open();
   store.write(0, some(0, 2));
   auto facts = nlohmann::json::parse(read_file(path("part_000000.json"), 1 << 20));
-  for (const int64_t tokens : {int64_t{1} << 40, int64_t{-1}}) {
+  for (const auto& [tokens, said] : std::map<int64_t, std::string>{
+           {int64_t{1} << 40, "tokens"}, {-1, "(tokens is not a count)"}}) {
     facts["samples"][0]["tokens"] = tokens;
     write_file_atomic(path("part_000000.json"), facts.dump());
     EXPECT_THAT(thrown_message<InputError>([&] { store.samples(1); }),
-                HasSubstr("tokens; delete it, and its states are made again"))
-        << tokens;
+                HasSubstr(said + "; delete it, and its states are made again"));
   }
   facts.erase("samples");
   write_file_atomic(path("part_000000.json"), facts.dump());

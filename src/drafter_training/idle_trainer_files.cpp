@@ -8,6 +8,7 @@
 #include "base/atomic_folder.h"
 #include "base/check.h"
 #include "base/files.h"
+#include "base/json_count.h"
 #include "base/json_fault.h"
 #include "drafter/files/draft_folder.h"
 #include "drafter_training/idle_trainer.h"
@@ -76,9 +77,9 @@ void IdleTrainer::resume(const train::CheckpointPlace& checkpoint, const cluster
     std::vector<std::pair<std::string, at::Tensor>> state;
     for (const auto& [name, tensor] : trainer_.optimizer().state())
       state.emplace_back(name, file.read(name));
-    load(state, json.at("optimizer_steps").get<int64_t>(), json.at("version").get<int64_t>());
+    load(state, json_count(json, "optimizer_steps"), json_count(json, "version"));
     trigger_.restore(json.at("trigger"));
-    trained_steps_ = json.value("trained_steps", int64_t{0});
+    trained_steps_ = json_count(json, "trained_steps", int64_t{0});
     if (const std::string frozen = checkpoint.folder + kFrozenFolder;
         freeze_after_.value_or(0) > 0 && std::filesystem::exists(frozen)) {
       std::shared_ptr<drafter::DraftNetwork> network = drafter_->copy();

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/json_count.h"
 #include "base/json_fault.h"
 #include "base/json_limits.h"
 #include "base/log.h"
@@ -397,7 +398,7 @@ cluster::Launch launch_of(const nlohmann::json& answer, const std::string& secre
   TLT_CHECK_INPUT(!answer.contains("refused"), "the run does not let this worker join: ",
                   one_sentence(answer.value("refused", "")));
   const auto meeting = answer.at("meeting").get<JoinMeeting>();
-  const auto rank = answer.at("rank").get<size_t>();
+  const auto rank = json_count<size_t>(answer, "rank");
   TLT_CHECK_INPUT(rank > 0 && rank < meeting.hosts.size(), "rank ", rank, " of ",
                   meeting.hosts.size(), " workers");
   cluster::Launch launch = meeting.launch_of(rank, meeting.hosts.size());

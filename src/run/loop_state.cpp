@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_count.h"
 #include "base/json_fault.h"
 
 namespace tlt::run {
@@ -31,22 +32,14 @@ std::string to_json(const SavedState& saved) {
 SavedState parse_state(const std::string& text, const std::string& location) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
-    // get() alone would convert 1e30 without a check.
-    const auto count = [&](const char* name) {
-      const nlohmann::json& value = json.at(name);
-      if (!value.is_number_integer() || value.get<int64_t>() < 0)
-        refuse(location, std::string(name) + " is not a count");
-      return value.get<int64_t>();
-    };
     SavedState saved;
-    saved.state.step = count("step");
+    saved.state.step = json_count(json, "step");
     // Checkpoints without the field were made without dynamic sampling: one batch per step.
-    saved.state.gen_batches =
-        json.contains("gen_batches") ? count("gen_batches") : saved.state.step;
-    saved.state.cursor = {count("epoch"), count("index")};
-    saved.optimizer_steps = count("optimizer_steps");
+    saved.state.gen_batches = json_count(json, "gen_batches", saved.state.step);
+    saved.state.cursor = {json_count(json, "epoch"), json_count(json, "index")};
+    saved.optimizer_steps = json_count(json, "optimizer_steps");
     // Earlier versions skipped no steps.
-    saved.skipped_in_row = json.contains("skipped_in_row") ? count("skipped_in_row") : 0;
+    saved.skipped_in_row = json_count(json, "skipped_in_row", int64_t{0});
     return saved;
   } catch (const nlohmann::json::exception& error) {
     refuse(location, json_fault(error));

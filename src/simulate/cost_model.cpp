@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_count.h"
 #include "base/json_lines.h"
 
 namespace tlt::simulate {
@@ -184,12 +185,12 @@ std::vector<speculation::ForwardCost> read_forward_costs(const std::string& path
   for (nlohmann::json row; reader.try_next(row);) {
     try {
       const bool is_tree = row.at("as") == "tree";
-      const auto rows = row.at("rows").get<int64_t>();
+      const auto rows = json_count(row, "rows");
       if (row.at("as") != "tree" && row.at("as") != "sequences") continue;
       costs.push_back({.batch = is_tree ? 1 : rows,
                        .rows = rows,
                        .seconds = pass_seconds(row, "forward") + pass_seconds(row, "head"),
-                       .context = row.at("context").get<int64_t>()});
+                       .context = json_count(row, "context")});
     } catch (const nlohmann::json::exception&) {
       throw InputError(reader.place() + ": not a line of tlt bench forward");
     }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_count.h"
 #include "base/json_lines.h"
 #include "simulate/cost_model.h"
 
@@ -79,7 +80,7 @@ Measurement parse(const nlohmann::json& row) {
   Measurement it;
   it.device = find_device(row.at("device").get<std::string>());
   it.model = find_model(row.at("model").get<std::string>());
-  it.tensor_parallel = row.value("tensor_parallel", int64_t{1});
+  it.tensor_parallel = json_count(row, "tensor_parallel", int64_t{1});
   it.batch = row.value("batch", 1.0);
   it.context = row.value("context", kTableContext);
   if (row.contains("strategy"))

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_count.h"
 #include "base/json_fault.h"
 #include "speculation/bandit.h"
 #include "speculation/throughput_model.h"
@@ -173,13 +174,14 @@ bool Tuner::try_restore(const std::string& text, const std::string& place) {
     if (json.at("identity").get<std::string>() != identity()) return false;
     std::map<Cell, Totals> totals;
     for (const nlohmann::json& row : json.at("totals")) {
-      const Cell cell = {row.at(0).get<size_t>(), row.at(1).get<size_t>(), row.at(2).get<size_t>()};
+      const Cell cell = {json_count<size_t>(row, 0), json_count<size_t>(row, 1),
+                         json_count<size_t>(row, 2)};
       TLT_CHECK_INPUT(cell[0] < arms_.size() && cell[1] < kBatchCells && cell[2] < kContextCells,
                       "totals of arm ", cell[0], ", cell ", cell[1], ", ", cell[2]);
-      totals[cell] = {row.at(3).get<int64_t>(), row.at(4).get<int64_t>(), row.at(5).get<int64_t>(),
+      totals[cell] = {json_count(row, 3), json_count(row, 4), json_count(row, 5),
                       row.at(6).get<double>()};
     }
-    const auto choices = json.at("choices").get<uint64_t>();
+    const auto choices = json_count<uint64_t>(json, "choices");
     policy_->restore(json.at("policy"));
     choices_ = choices;
     totals_ = std::move(totals);

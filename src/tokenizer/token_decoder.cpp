@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_count.h"
 #include "base/utf8.h"
 #include "tokenizer/metaspace.h"
 
@@ -87,8 +88,8 @@ void TokenDecoder::add_steps(const nlohmann::json& description, Stage& stage) {
 
 void TokenDecoder::add_strip(const nlohmann::json& description, Stage& stage) {
   const auto character = description.at("content").get<std::string>();
-  const auto at_begin = description.at("start").get<uint32_t>(),
-             at_end = description.at("stop").get<uint32_t>();
+  const auto at_begin = json_count<uint32_t>(description, "start"),
+             at_end = json_count<uint32_t>(description, "stop");
   TLT_CHECK_INPUT(!character.empty() && next_utf8(character).bytes == character.size(),
                   "decoder: Strip of \"", character, "\", which is not one character");
   if (stage == Stage::kTokens) {

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "base/files.h"
+#include "base/json_count.h"
 #include "base/json_fault.h"
 #include "base/log.h"
 #include "model/safetensors.h"
@@ -77,13 +78,13 @@ std::string find_fault(const std::string& folder, int64_t step) {
       std::error_code error;
       const auto bytes = fs::file_size(path, error);
       if (error) return file + " is missing";
-      if (bytes != facts.at("bytes").get<uint64_t>()) return file + " has another size";
+      if (bytes != json_count<uint64_t>(facts, "bytes")) return file + " has another size";
       if (sha256_of_file(path) != facts.at("sha256").get<std::string>())
         return file + " has another checksum";
     }
     reading = kLoop;
     const auto loop = nlohmann::json::parse(read_file(folder + "/" + kLoop, kMaxJsonBytes));
-    if (const int64_t of = loop.value("step", step); of != step)
+    if (const int64_t of = json_count(loop, "step", step); of != step)
       return fmt::format("{} is of step {}", kLoop, of);
     return "";
   } catch (const nlohmann::json::exception& error) {
@@ -166,7 +167,7 @@ std::optional<CheckpointPlace> find_within_step(const std::string& folder,
   std::string fault;
   try {
     const auto loop = nlohmann::json::parse(read_file(path + "/" + kLoop, kMaxJsonBytes));
-    step = loop.at("step").get<int64_t>();
+    step = json_count(loop, "step");
     fault = find_fault(path, step);
     if (fault.empty() && read_text(place_within_step(folder, step), kOptionsText) != options)
       fault = "it is of other options";

@@ -28,11 +28,11 @@ std::vector<int64_t> read_layers(const json& source, const std::string& path,
   if (!config.is_object() || !config.contains(kLayerIds) || config.at(kLayerIds).is_null())
     return default_layers(target.layers);
   const json& ids = config.at(kLayerIds);
-  const bool are_numbers =
-      ids.is_array() &&
-      std::all_of(ids.begin(), ids.end(), [](const json& id) { return id.is_number_integer(); });
-  TLT_CHECK_INPUT(are_numbers, path, ": eagle_config.", kLayerIds, " is ", ids.dump(),
-                  "; it must be a list of three layers");
+  const bool are_layers = ids.is_array() && std::ranges::all_of(ids, [&](const json& id) {
+                            return id.is_number_integer() && id >= -1 && id <= target.layers - 2;
+                          });
+  TLT_CHECK_INPUT(are_layers, path, ": eagle_config.", kLayerIds, " is ", ids.dump(),
+                  "; it must be three ascending layers from -1 to ", target.layers - 2);
   std::vector<int64_t> layers;
   for (const json& id : ids) layers.push_back(id.get<int64_t>() + 1);
   return layers;
