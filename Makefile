@@ -86,7 +86,7 @@ test-asan: setup
 	@tests/run.sh build-asan $(JOBS)
 
 # libtorch, Gloo and ZeroMQ are not instrumented: tests/tsan_suppressions.txt.
-TSAN_TESTS := base runtime sandbox cluster cluster_ranks reward
+TSAN_TESTS := base runtime sandbox cluster cluster_ranks reward serve
 test-tsan: setup
 	$(call configure,tsan,build-tsan)
 	@cmake --build build-tsan -j $(BUILD_JOBS) --target $(TSAN_TESTS:%=tlt_%_test)

@@ -36,9 +36,8 @@ class Family {
 
  private:
   [[noreturn]] void live() {
-    auto* held = static_cast<char*>(mmap(nullptr, kHeld, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0));
-    for (size_t at = 0; at < kHeld; at += 4096) held[at] = 1;
+    mmap(nullptr, kHeld, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+         /*fd=*/-1, /*offset=*/0);
     if (fork() == 0) {
       setsid();
     } else if (fork() < 0) {
