@@ -4,20 +4,21 @@
 
     python tools/predict_check.py runs/demo [RUN ...] [--rounds 3] [--program build/tlt] [--within 0.1]
 
-For each run: `tlt bench forward` and `tlt bench train` measure the costs on this machine, in as many processes at a time
-as the run had workers; `tlt simulate` then rolls out the run's own responses with them, step by step. Printed are
+For each run: `tlt bench forward` and `tlt bench train` measure the costs on this machine, in as many processes at a
+time as the run had workers; `tlt simulate` then rolls out the run's own responses with them, step by step. Printed are
 seconds of a step and of its rollouts, and the idle share of the workers, predicted and measured, as means of the run's
-steps. From the run are the lengths of its responses, how often its suffix drafter had a draft, and how often its first
-draft token was accepted; nothing is fitted to its times. Needs a quiet machine, the one of the run. With --rounds its
-options are run again, so often, in turns with the measurement of costs, and what these runs took counts: then a machine
-that is faster on one day than on another one is met too. Exit code 1 if a prediction is off by more than --within (idle
-shares: by so much of the workers' time).
+steps after the first, which also measures what speculation costs. From the run are the lengths of its responses, how
+often its suffix drafter had a draft, and how often its first draft token was accepted; nothing is fitted to its times.
+Needs a quiet machine, the one of the run. With --rounds its options are run again, so often, in turns with the
+measurement of costs, and what these runs took counts: then a machine that is faster on one day than on another one is
+met too. Exit code 1 if a prediction is off by more than --within (idle shares: by so much of the workers' time).
 """
 import argparse
 import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -50,9 +51,9 @@ class Run:
             raise Failure(f"{folder} has no options.toml; give the folder of a finished run of tlt train")
         with open(self.folder / "options.toml", "rb") as file:
             self.options = tomllib.load(file)
-        self.steps = [row for row in read_json_lines(self.folder / "metrics.jsonl") if "timing_s/step" in row]
+        self.steps = [row for row in read_json_lines(self.folder / "metrics.jsonl") if "timing_s/step" in row][1:]
         if not self.steps:
-            raise Failure(f"{folder}/metrics.jsonl has no step; let the run finish one")
+            raise Failure(f"{folder}/metrics.jsonl has fewer than two steps; let the run finish them")
 
     def option(self, name):
         value = self.options
@@ -67,6 +68,13 @@ class Run:
                 return default
             raise Failure(f"{self.folder}/metrics.jsonl has no {name}")
         return sum(values) / len(values)
+
+    def copy_rollouts(self, folder):
+        """Those of the steps that count."""
+        os.makedirs(folder)
+        for row in self.steps:
+            name = f"{row['step']:06}.jsonl"
+            shutil.copy(self.folder / "rollouts" / name, folder)
 
     def workers(self):
         return round(self.mean("rollout/workers"))
@@ -171,13 +179,14 @@ def run_again(program, run, folder):
 
 def predict(program, run, costs, folder):
     config = run.model_config()
-    forward = folder + "/forward.jsonl"
+    forward, rollouts = folder + "/forward.jsonl", folder + "/rollouts"
     costs.write_forward(forward)
+    run.copy_rollouts(rollouts)
     options = {
         "device": "cpu", "model": model_name(config), "workers": run.workers(), "ways": run.way(),
         "total_training_steps": len(run.steps), "train_batch_size": run.option("data.train_batch_size"),
         "n": run.option("rollout.n"), "prompt_length": prompt_tokens(run),
-        "max_response_length": run.option("data.max_response_length"), "lengths": f"rollouts:{run.folder}/rollouts",
+        "max_response_length": run.option("data.max_response_length"), "lengths": f"rollouts:{rollouts}",
         "max_num_seqs": run.option("rollout.max_num_seqs"),
         "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,
         "suffix_acceptance": f"{run.mean('speculation/suffix/accept_rate_pos_1', 0.64):.3f}",

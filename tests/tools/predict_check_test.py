@@ -53,9 +53,13 @@ else:
 def write_run(folder, speculates, seconds):
     (folder / "rollouts").mkdir(parents=True)
     (folder / "options.toml").write_text(OPTIONS.format(root=ROOT, speculates=str(speculates).lower()))
-    (folder / "rollouts" / "000001.jsonl").write_text('{"response_tokens": 40}\n' * 8)
-    rows = [{"timing_s/step": seconds, "timing_s/gen": 0.042, "rollout/idle_share": 0.0, "rollout/workers": 2,
-             "prompt_length/mean": 8.0, "response_length/mean": 40.0} for _ in range(2)]  # fmt: skip
+    rows = []
+    for step in (1, 2, 3):
+        is_first = step == 1  # would be seen in each of the figures
+        (folder / "rollouts" / f"{step:06}.jsonl").write_text(f'{{"response_tokens": {20 if is_first else 40}}}\n' * 8)
+        rows.append({"step": step, "timing_s/step": 9.0 if is_first else seconds,
+                     "timing_s/gen": 8.0 if is_first else 0.042, "rollout/idle_share": 0.5 if is_first else 0.0,
+                     "rollout/workers": 2, "prompt_length/mean": 8.0, "response_length/mean": 40.0})  # fmt: skip
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
