@@ -85,7 +85,7 @@ test-asan: setup
 	@cmake --build build-asan -j $(BUILD_JOBS)
 	@tests/run.sh build-asan $(JOBS)
 
-# libtorch, Gloo and ZeroMQ are not instrumented: tests/tsan_suppressions.txt.
+# The libraries are not instrumented: tests/tsan_suppressions.txt.
 TSAN_TESTS := base runtime sandbox cluster cluster_ranks reward serve
 test-tsan: setup
 	$(call configure,tsan,build-tsan)

@@ -74,7 +74,10 @@ class Run:
         os.makedirs(folder)
         for row in self.steps:
             name = f"{row['step']:06}.jsonl"
-            shutil.copy(self.folder / "rollouts" / name, folder)
+            try:
+                shutil.copy(self.folder / "rollouts" / name, folder)
+            except FileNotFoundError as missing:
+                raise Failure(f"{self.folder}/rollouts/{name} is missing; give a run with all its rollouts") from missing
 
     def workers(self):
         return round(self.mean("rollout/workers"))

@@ -30,7 +30,8 @@ T json_count(const Json& parent, const Key& key) {
 // The same; `otherwise` if the object has no such key.
 template <std::integral T, class Json>
 T json_count(const Json& parent, const char* key, T otherwise) {
-  return parent.contains(key) ? json_count<T>(parent, key) : otherwise;
+  const bool is_missing = parent.is_object() && !parent.contains(key);
+  return is_missing ? otherwise : json_count<T>(parent, key);
 }
 
 }  // namespace tlt

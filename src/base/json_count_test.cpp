@@ -45,6 +45,7 @@ TEST(JsonCountTest, AMissingOneHasADefault) {
   EXPECT_EQ(json_count(Json::object(), "n", int64_t{4}), 4);
   EXPECT_EQ(json_count(Json{{"n", 3}}, "n", int64_t{4}), 3);
   EXPECT_THROW(json_count(Json{{"n", -3}}, "n", int64_t{4}), Json::exception);
+  EXPECT_THROW(json_count(Json::array(), "n", int64_t{4}), Json::exception);
 }
 
 }  // namespace

@@ -72,7 +72,8 @@ Ended run_in_child(const Body& body) {
 }
 
 TEST(WatchdogTest, EndlessLoopEndsTheProcessWithItsStack) {
-  if (kIsThreadSanitizer) GTEST_SKIP() << "a thread gets no signal before its next call of libc";
+  if (kIsThreadSanitizer)
+    GTEST_SKIP() << "under ThreadSanitizer a thread gets no signal before it calls libc";
   const Ended ended = run_in_child([] {
     const Watchdog watchdog(0.2);
     endless_loop_of_test();
@@ -125,7 +126,8 @@ TEST(WatchdogTest, StoppedTimeDoesNotCount) {
 
 // A hanging thread may hold a lock that the report needs, such as that of standard error.
 TEST(WatchdogTest, ReportThatHangsDoesNotKeepTheProcess) {
-  if (kIsThreadSanitizer) GTEST_SKIP() << "its _exit() waits for the lock of standard error";
+  if (kIsThreadSanitizer)
+    GTEST_SKIP() << "the _exit() of ThreadSanitizer waits for the lock of standard error";
   const auto begin = std::chrono::steady_clock::now();
   const Ended ended = run_in_child([] {
     ::flockfile(stderr);

@@ -71,8 +71,8 @@ class StackPeek {
   }
 
  private:
-  // The process is stopped meanwhile, so it cannot end between the look and the kill. False, too:
-  // it was already ending.
+  // Stops the process, and kills it or lets it continue; so it cannot end between the look and the
+  // kill. False: the condition is not met, or the process was already ending.
   template <typename Condition>
   static bool look(pid_t process, bool kills, const Condition& condition) {
     if (ptrace(PTRACE_SEIZE, process, nullptr, nullptr) != 0) return false;

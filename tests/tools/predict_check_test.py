@@ -97,10 +97,11 @@ def main():
         assert ended.returncode == 0 and abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout + ended.stderr
         called = [key for key, _ in itertools.groupby(log.read_text().split())]
         assert called == ["bench", "train", "bench", "train", "bench", "simulate"], called
-        for missing in ("options.toml", "metrics.jsonl"):
-            write_run(folder / ("no_" + missing), False, 1.0)
-            (folder / ("no_" + missing) / missing).unlink()
-            ended = check(fake, folder / ("no_" + missing))
+        for missing in ("options.toml", "metrics.jsonl", "rollouts/000003.jsonl"):
+            run = folder / ("no_" + pathlib.Path(missing).stem)
+            write_run(run, False, 1.0)
+            (run / missing).unlink()
+            ended = check(fake, run)
             assert ended.returncode == 1 and missing in ended.stderr and ended.stderr.count("\n") == 1, ended.stderr
     print("predict_check: as expected")
 

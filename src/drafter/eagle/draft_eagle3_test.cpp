@@ -255,6 +255,7 @@ TEST_F(Eagle3Test, ErrorNamesTheInvalidTensorOrKey) {
   };
   EXPECT_THAT(with_layers({-1, 0, 2}), HasSubstr("three ascending layers from -1 to 1"));
   EXPECT_THAT(with_layers({0, -1, 1}), HasSubstr("ascending"));
+  EXPECT_THAT(with_layers({-1, 0, INT64_MAX}), HasSubstr("three ascending layers from -1 to 1"));
   EXPECT_THAT(with_layers("all"), HasSubstr("eagle_aux_hidden_state_layer_ids is \"all\""));
 }
 
