@@ -7,8 +7,8 @@
 For each run: `tlt bench forward` and `tlt bench train` measure the costs on this machine, in as many processes at a
 time as the run had workers; `tlt simulate` then rolls out the run's own responses with them, step by step. Printed are
 seconds of a step and of its rollouts, and the idle share of the workers, predicted and measured, as means of the run's
-steps after the first, which also measures what speculation costs. From the run are the lengths of its responses, how
-often its suffix drafter had a draft, and how often its first draft token was accepted; nothing is fitted to its times.
+steps after the first, which also measures what speculation costs. From the run are its responses: their lengths, and
+how often suffix drafts are accepted in them (`tlt bench suffix`); nothing is fitted to its times.
 Needs a quiet machine, the one of the run. With --rounds its options are run again, so often, in turns with the
 measurement of costs, and what these runs took counts: then a machine that is faster on one day than on another one is
 met too. Exit code 1 if a prediction is off by more than --within (idle shares: by so much of the workers' time).
@@ -26,7 +26,7 @@ import tomllib
 
 ROWS = "1,2,4,8,16,32,64,128,256"
 CONTEXTS = (64, 512)
-SEEDS = 4  # simulations of which the mean counts: which draft tokens are accepted is drawn
+SEEDS = 4  # simulations of which the mean counts: which tokens of the draft model are accepted is drawn
 PACKS = 2  # full ones of the update that is measured: smaller ones take longer for each token
 DEVICE_PEAK = 0.233e12  # of the simulator's device cpu
 
@@ -173,6 +173,11 @@ class Costs:
         return sum(self.efficiencies) / len(self.efficiencies)
 
 
+def write_suffix_drafts(program, run, rollouts, path):
+    words = ["--model", run.option("model.path"), "--rollouts", rollouts, "--out", path]
+    run_program([program, "bench", "suffix", *words])
+
+
 def run_again(program, run, folder):
     """A run of the same options; its folder is new."""
     run_program([program, "train", str(run.folder / "options.toml"), f"trainer.default_local_dir={folder}",
@@ -182,9 +187,10 @@ def run_again(program, run, folder):
 
 def predict(program, run, costs, folder):
     config = run.model_config()
-    forward, rollouts = folder + "/forward.jsonl", folder + "/rollouts"
+    forward, rollouts, suffix = (f"{folder}/{name}" for name in ("forward.jsonl", "rollouts", "suffix.jsonl"))
     costs.write_forward(forward)
     run.copy_rollouts(rollouts)
+    write_suffix_drafts(program, run, rollouts, suffix)
     options = {
         "device": "cpu", "model": model_name(config), "workers": run.workers(), "ways": run.way(),
         "total_training_steps": len(run.steps), "train_batch_size": run.option("data.train_batch_size"),
@@ -192,9 +198,8 @@ def predict(program, run, costs, folder):
         "max_response_length": run.option("data.max_response_length"), "lengths": f"rollouts:{rollouts}",
         "max_num_seqs": run.option("rollout.max_num_seqs"),
         "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,
-        "suffix_acceptance": f"{run.mean('speculation/suffix/accept_rate_pos_1', 0.64):.3f}",
-        "suffix_draft_rate": f"{run.mean('speculation/suffix/draft_rate', 1):.3f}",
-        "bench_forward": forward, "stride": 1, "costs.train_efficiency": f"{costs.train_efficiency():.4g}"}
+        "bench_suffix": suffix, "bench_forward": forward, "stride": 1,
+        "costs.train_efficiency": f"{costs.train_efficiency():.4g}"}
     words = [program, "simulate", *(f"{name}={value}" for name, value in options.items()), "--json"]
     return mean_line([run_program([*words, f"seed={seed}"])[0] for seed in range(SEEDS)])
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "tests/support/run_program.h"
@@ -236,6 +237,56 @@ TEST(BenchTest, CompareMatchesEveryMeasurement) {
                    scratch_file("twice.jsonl", result(50, "here") + result(60, "here"))});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(complaint(refused, "bench"), HasSubstr("a second result of 'rollout off batch 8'"));
+}
+
+// Ten tokens that differ have no drafts, but for later responses to the same prompt.
+TEST(BenchTest, SuffixHasTheDraftsOfResponses) {
+  const std::string rollouts = scratch_folder() + "/rollouts", out = rollouts + "/drafts",
+                    model = std::string(TLT_SOURCE_DIR) + "/models/demo";
+  const auto row = [](const char* input, const char* output) {
+    return json{{"input", input}, {"output", output}}.dump() + "\n";
+  };
+  std::filesystem::create_directory(rollouts);
+  write_file_atomic(rollouts + "/9.jsonl", row("7", "+-*/=,:>()"));
+  write_file_atomic(rollouts + "/10.jsonl", row("8", "+-*/=,:>()") + row("7", "+-*/=2:>()"));
+  const std::vector<std::string> words = {"bench",  "suffix", "--model", model,     "--rollouts",
+                                          rollouts, "--out",  out,       "--depth", "5"};
+  const Ended ended = run_program(words);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const json summary = json_lines(ended.out).at(0);
+  EXPECT_EQ(summary["bench"], "suffix");
+  EXPECT_EQ(summary["responses"], 3);
+  EXPECT_EQ(summary["tokens"], 30);
+  // 9 steps each without drafts. Then 5 tokens of which 4 are accepted and "2", one step without a
+  // draft, and the rest.
+  EXPECT_DOUBLE_EQ(summary["accept_length"].get<double>(), 27.0 / (9 + 9 + 3));
+  EXPECT_DOUBLE_EQ(summary["draft_rate"].get<double>(), 2.0 / 21);
+  EXPECT_EQ(summary["accept_rate_pos_1"], 1);
+
+  const auto lines = json_file(out);
+  ASSERT_EQ(lines.size(), 4U);
+  const json none(std::vector<int>(10, 0));
+  for (const size_t other : {1U, 2U})
+    for (const char* name : {"confidence", "tokens", "accepted"})
+      EXPECT_EQ(lines[other][name], none) << name;
+  EXPECT_EQ(lines[3]["tokens"], (std::vector<int>{0, 5, 5, 5, 5, 5, 0, 3, 2, 1}));
+  EXPECT_EQ(lines[3]["accepted"], (std::vector<int>{0, 4, 3, 2, 1, 0, 0, 3, 2, 1}));
+  const json& confidences = lines[0]["confidences"];
+  EXPECT_EQ(confidences, summary["confidences"]);
+  double shares = 0, later = 0;
+  for (const json& it : confidences) {
+    shares += it["share"].get<double>();
+    if (it["share"] > 0) later += it["later"].get<double>() * it["share"].get<double>();
+  }
+  EXPECT_DOUBLE_EQ(shares, 2.0 / 21);
+  EXPECT_GT(later, 0);
+  EXPECT_EQ(confidences[0]["above"], 0);
+  EXPECT_EQ(confidences[1]["above"], 0.2);
+
+  write_file_atomic(rollouts + "/11.jsonl", "{\"response_tokens\": 3}\n");
+  const Ended damaged = run_program(words);
+  EXPECT_EQ(damaged.exit_code, 2);
+  EXPECT_THAT(damaged.err, HasSubstr("11.jsonl:1: no text \"input\""));
 }
 
 TEST(BenchTest, TokenizeCountsTheStringsOfAllFiles) {

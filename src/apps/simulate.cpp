@@ -58,6 +58,9 @@ SimulateOptions make_options(const std::vector<std::string>& overrides) {
     const std::string name = override.substr(0, override.find('='));
     TLT_CHECK_INPUT(given.insert(name).second, name, " is given twice; give one value");
   }
+  for (const char* replaced : {"suffix_acceptance", "suffix_draft_rate"})
+    TLT_CHECK_INPUT(!given.contains("bench_suffix") || !given.contains(replaced), replaced,
+                    " is measured by bench_suffix; give one of them");
   options.costs = simulate::find_device(options.device).constants;
   for (const std::string& override : overrides)
     if (override.starts_with("costs.")) apply_override(collect_options(options), override);

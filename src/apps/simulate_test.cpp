@@ -111,6 +111,8 @@ TEST(SimulateProgramTest, Complaints) {
            {{"lengths=rollouts:" + damaged}, "damaged.jsonl:2: neither response_tokens"},
            {{"lengths=servegen:" + trace}, "not a histogram of lengths"},
            {{"bench_forward=" + damaged}, "damaged.jsonl:1: not a line of tlt bench forward"},
+           {{"bench_suffix=" + damaged}, "give the folder of these, as lengths=rollouts:"},
+           {{"bench_suffix=" + damaged, "suffix_draft_rate=1"}, "is measured by bench_suffix"},
            {{"--fit", damaged}, "damaged.jsonl:1: not a measurement"},
            {{"model=DeepSeek-V3", "device=RTX4090"}, "give tensor_model_parallel_size=128"},
            {{"lost_workers=9@5"}, "but workers are 0 to 7"},

@@ -27,6 +27,7 @@ constexpr cli::Command kScenarios[] = {
      run_draft_train},
     {"growth", "Scaling of an RL step with prompts, response length and model width.", run_growth},
     {"graphs", "Graphs of forward passes that a run needs.", run_graphs},
+    {"suffix", "How often suffix drafts would be accepted in given responses.", run_suffix},
     {"tokenize", "Encoding and decoding of text.", run_tokenize},
     {"control", "The coordinator with the connections of many workers.", run_control},
     {"compare", "Ratios of two files of results.", run_compare},

@@ -17,6 +17,7 @@ int run_draft_train(const cli::Arguments& arguments);
 int run_forward(const cli::Arguments& arguments);
 int run_growth(const cli::Arguments& arguments);
 int run_graphs(const cli::Arguments& arguments);
+int run_suffix(const cli::Arguments& arguments);
 int run_tokenize(const cli::Arguments& arguments);
 int run_control(const cli::Arguments& arguments);
 int run_compare(const cli::Arguments& arguments);

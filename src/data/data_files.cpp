@@ -69,6 +69,20 @@ std::vector<std::string> find_data_files(const std::string& name, std::string_vi
   return found;
 }
 
+std::vector<std::string> find_step_files(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path().string());
+  TLT_CHECK_INPUT(!error, folder, ": ", error.message());
+  TLT_CHECK_INPUT(!files.empty(), folder,
+                  ": no .jsonl files; give a run's folder rollouts/, or verl's "
+                  "trainer.rollout_data_dir");
+  std::ranges::sort(files, {},
+                    [](const std::string& file) { return std::pair(file.size(), file); });
+  return files;
+}
+
 void expand_data_files(DataOptions& options) {
   std::vector<std::string> files;
   std::vector<double> weights;

@@ -22,6 +22,10 @@ namespace tlt::data {
 // beginning with `option`: there is no such file.
 std::vector<std::string> find_data_files(const std::string& name, std::string_view option);
 
+// A run's folder rollouts/, or verl's trainer.rollout_data_dir: its .jsonl files in the order of the
+// steps that they are named by, 000001.jsonl or, from verl, 1.jsonl. InputError: there are none.
+std::vector<std::string> find_step_files(const std::string& folder);
+
 // Replaces folders and patterns by their files, each with the weight of the folder or pattern: the
 // run depends on these files, and its options.toml lists them. InputError as above. REQUIRES:
 // options.check().

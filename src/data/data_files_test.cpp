@@ -46,6 +46,16 @@ TEST_F(DataFilesTest, FolderIsItsDataFilesSortedByName) {
   EXPECT_EQ(find_data_files(folder_.path() + "/", "x").size(), 3U);
 }
 
+TEST_F(DataFilesTest, StepsAreInTheirOrder) {
+  const TestFolder folder;
+  for (const char* name : {"10.jsonl", "9.jsonl", "2.jsonl", "1.txt"})
+    write_file_atomic(folder / name, "{}\n");
+  EXPECT_EQ(find_step_files(folder.path()),
+            (Names{folder / "2.jsonl", folder / "9.jsonl", folder / "10.jsonl"}));
+  for (const std::string& none : {folder / "none", folder / "1.txt"})
+    EXPECT_THROW(find_step_files(none), InputError);
+}
+
 TEST_F(DataFilesTest, PatternIsAsInTheShell) {
   EXPECT_EQ(find("b-*.jsonl"), (Names{"b-10.jsonl", "b-2.jsonl"}));
   EXPECT_EQ(find("b-?.jsonl"), Names{"b-2.jsonl"});

@@ -50,6 +50,7 @@ struct SimulateOptions {
   int64_t stride = 8;
   int64_t seed = 0;
   std::string bench_forward;
+  std::string bench_suffix;
   CostConstants costs;
 
   void visit(auto& v) {
@@ -95,6 +96,9 @@ struct SimulateOptions {
     add(seed, "seed", "Of lengths and draft tokens.");
     add(bench_forward, "bench_forward",
         "Lines of tlt bench forward: measured forward passes instead of the device's roofline.");
+    add(bench_suffix, "bench_suffix",
+        "A file of tlt bench suffix --out for lengths=rollouts:FOLDER: the suffix drafts of these "
+        "responses, instead of suffix_acceptance and suffix_draft_rate.");
     v.group("costs", costs);
   }
   void visit_acceptance(const auto& add) {

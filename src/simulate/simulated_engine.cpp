@@ -27,12 +27,17 @@ drafter::Strategy strategy_of(const speculation::Arm& arm) {
   return {arm.strategy.depth, 1, std::min(arm.strategy.verify, arm.strategy.depth + 1)};
 }
 
+bool drafts_suffixes(const Way& way) {
+  return std::ranges::find(way.drafters, "suffix") != way.drafters.end();
+}
+
 }  // namespace
 
 SimulatedEngine::SimulatedEngine(const Setup& setup)
     : setup_(setup),
       prompt_share_(static_cast<double>(setup.options.prompt_length) /
-                    static_cast<double>(setup.options.n)) {
+                    static_cast<double>(setup.options.n)),
+      replays_(!setup.suffix_replay.is_empty() && drafts_suffixes(setup.way)) {
   if (!setup.way.drafters.empty() && !setup.way.fixed)
     tuner_ = std::make_unique<speculation::Tuner>(
         setup.way.tuning,
@@ -156,10 +161,23 @@ void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load
   if (tuner_ && tuner_->is_exploration())
     count = std::min(count, static_cast<size_t>(speculation::kExplorationSequences));
   requests_ = count;
-  const bool has_model = arm.kind == "eagle";
-  if (!has_model) count = put_found_first(count);
+  const bool has_model = arm.kind == "eagle", is_replayed = replays_ && !has_model;
   const double rate = has_model ? draft_acceptance_ : setup_.options.suffix_acceptance;
   tree_pointers_.clear();
+  if (is_replayed)
+    draft_replayed(arm, count);
+  else
+    draft_likely(arm, has_model ? count : put_found_first(count), rate);
+  if (!tuner_ || drafts_.empty() || tuner_->tokens_per_second() <= 0) return;
+  // Replayed drafts differ from step to step.
+  const BudgetKey key{arm, load.positions, drafts_.size(), rate};
+  if (key != budget_key_ || is_replayed) split_budget(load);
+  budget_key_ = key;
+  for (size_t i = 0; i < drafts_.size(); ++i) drafts_[i].nodes = keep_[i];
+}
+
+// The same for all sequences at a position.
+void SimulatedEngine::draft_likely(const speculation::Arm& arm, size_t count, double rate) {
   std::array<const LikelyTree*, speculation::kPositions> trees = {};
   for (size_t i = 0; i < count; ++i) {
     const size_t position =
@@ -167,14 +185,24 @@ void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load
     const double acceptance = rate * setup_.options.acceptance_by_position[position];
     const LikelyTree*& tree = trees[position];
     if (!tree) tree = &setup_.trees.find(strategy_of(arm), acceptance);
-    drafts_.push_back({tree, acceptance, tree->tree.size()});
+    drafts_.push_back({tree, {acceptance, acceptance}, tree->tree.size()});
     tree_pointers_.push_back(&tree->tree);
   }
-  if (!tuner_ || drafts_.empty() || tuner_->tokens_per_second() <= 0) return;
-  const BudgetKey key{arm, load.positions, count, rate};
-  if (key != budget_key_) split_budget(load);
-  budget_key_ = key;
-  for (size_t i = 0; i < count; ++i) drafts_[i].nodes = keep_[i];
+}
+
+// Puts the sequences with a draft first.
+void SimulatedEngine::draft_replayed(const speculation::Arm& arm, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const SuffixDraft draft = decoding_[i]->suffix_draft();
+    if (draft.tokens == 0) continue;
+    std::swap(decoding_[drafts_.size()], decoding_[i]);
+    const Acceptance acceptance = setup_.suffix_replay.acceptance(draft.confidence);
+    drafter::Strategy chain = strategy_of(arm);
+    chain.depth = std::min<int64_t>(chain.depth, draft.tokens);
+    const LikelyTree& tree = setup_.trees.find(chain, acceptance);
+    drafts_.push_back({&tree, acceptance, tree.tree.size(), draft.accepted});
+    tree_pointers_.push_back(&tree.tree);
+  }
 }
 
 // Of the first `count` sequences that decode those for which suffix lookup finds something; returns
@@ -201,15 +229,13 @@ void SimulatedEngine::split_budget(const speculation::Load& load) {
 }
 
 double SimulatedEngine::tokens_of(size_t decoding) const {
-  return decoding < drafts_.size()
-             ? drafts_[decoding].tree->tokens[static_cast<size_t>(drafts_[decoding].nodes)]
-             : 1;
+  return decoding < drafts_.size() ? drafts_[decoding].tokens() : 1;
 }
 
 // Until the first sequence ends or the KV cache is full. Without a choice to make, any number,
 // unless others may end the step.
 int64_t SimulatedEngine::stride(bool has_prompt_rows) const {
-  if (has_prompt_rows || (tuner_ && tuner_->is_exploration())) return 1;
+  if (has_prompt_rows || replays_ || (tuner_ && tuner_->is_exploration())) return 1;
   const int64_t growth = std::max(kLearnedStride, setup_.options.stride),
                 most = std::min(setup_.options.stride,
                                 1 + decisions_ * growth / (kLearnedStride * kExactDecisions));
@@ -286,7 +312,9 @@ void SimulatedEngine::learn(const speculation::Arm& arm, speculation::StepOutcom
   for (size_t i = 0; i < drafts_.size(); ++i) {
     const Draft& it = drafts_[i];
     const int32_t accepted =
-        it.tree->sample(it.nodes, it.acceptance, [this] { return next_uniform(); });
+        it.accepted < 0
+            ? it.tree->sample(it.nodes, it.acceptance, [this] { return next_uniform(); })
+            : std::min(it.accepted, it.nodes) - 1;  // the last one of a chain
     verified_.push_back(
         {.nodes = std::span(it.tree->tree.nodes()).first(static_cast<size_t>(it.nodes)),
          .accepted = accepted,

@@ -102,6 +102,7 @@ void Simulation::start_worker(int64_t index) {
                              .costs = costs_,
                              .table = table_,
                              .trees = trees_,
+                             .suffix_replay = workload_.suffix_replay(),
                              .worker = index,
                              .kv_tokens = costs_.kv_tokens(options_.gpu_memory_utilization),
                              .slowness = worker.slowness});
@@ -347,6 +348,7 @@ std::vector<SimulatedSequence> Simulation::sequences_of(int64_t index) const {
     if (begun < length)
       sequences.push_back({.group = index,
                            .sample = i,
+                           .suffix_drafts = workload_.suffix_drafts(group.step, group.prompt, i),
                            .length = length,
                            .generated = begun,
                            .begun = begun,

@@ -3,14 +3,19 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/files.h"
 #include "tests/support/small_simulation.h"
+#include "tests/support/test_folder.h"
 
 namespace tlt::simulate {
 namespace {
 
+using ::testing::HasSubstr;
 using tests::run_simulation;
 using tests::small_simulation;
 
@@ -124,6 +129,85 @@ TEST(SimulationTest, SuffixDraftsHelpSequencesThatHaveThem) {
     EXPECT_LT(engine.seconds, before) << rate;
     before = engine.seconds;
   }
+}
+
+TEST(SimulationTest, SequencesHaveTheDraftAfterTheirTokens) {
+  const std::vector<SuffixDraft> drafts = {{0, 0, 0}, {1, 5, 1}, {2, 6, 2}};
+  SimulatedSequence sequence{.suffix_drafts = drafts};
+  for (const auto& [generated, tokens] :
+       {std::pair(0.0, 0), {1.0, 5}, {1.9, 5}, {2.0, 6}, {3.0, 0}, {9.0, 0}}) {
+    sequence.generated = generated;
+    EXPECT_EQ(sequence.suffix_draft().tokens, tokens) << generated;
+  }
+}
+
+// A response of 7,000 tokens: of each 7 the first has a draft of 4 tokens, of which 3 are accepted,
+// and the last has one of 2 tokens, of which none is.
+class SuffixReplaySimulationTest : public ::testing::Test {
+ protected:
+  SuffixReplaySimulationTest() {
+    std::filesystem::create_directory(folder_ / "rollouts");
+    write_file_atomic(folder_ / "rollouts/000001.jsonl", "{\"response_tokens\":7000}\n");
+    options_.workers = options_.train_batch_size = options_.n = options_.total_training_steps = 1;
+    options_.lengths = "rollouts:" + (folder_ / "rollouts");
+    options_.bench_suffix = folder_ / "suffix.jsonl";
+    options_.draft_acceptance = 0;
+    options_.device = "cpu";  // where a draft costs hardly more than its rows
+    options_.model = "headline";
+    options_.costs = find_device("cpu").constants;
+    write(/*rejected=*/true, {0, 0}, {1, 0.99});
+  }
+
+  // Drafts with these confidences.
+  void write(bool rejected, Acceptance of_rejected, Acceptance of_accepted) {
+    nlohmann::json confidence, tokens, accepted;
+    for (int i = 0; i < kTokens; ++i) {
+      const bool is_good = i % kPeriod == 0, is_bad = rejected && i % kPeriod == kPeriod - 1;
+      confidence.push_back(is_good ? 2 : is_bad ? 1 : 0);
+      tokens.push_back(is_good ? 4 : is_bad ? 2 : 0);
+      accepted.push_back(is_good ? 3 : 0);
+    }
+    const auto of = [](Acceptance it) {
+      return nlohmann::json{{"first", it.first}, {"later", it.later}};
+    };
+    const nlohmann::json header = {{"confidences", {of(of_rejected), of(of_accepted)}}},
+                         row = {{"confidence", confidence},
+                                {"tokens", tokens},
+                                {"accepted", accepted}};
+    write_file_atomic(options_.bench_suffix, header.dump() + "\n" + row.dump() + "\n");
+  }
+
+  EngineCounters run(const std::string& way) const {
+    return run_simulation(options_, way).at(0).engines;
+  }
+
+  static constexpr int kTokens = 7000, kPeriod = 7;
+  const TestFolder folder_;
+  SimulateOptions options_ = small_simulation();
+};
+
+TEST_F(SuffixReplaySimulationTest, DraftsGiveTheirTokens) {
+  const EngineCounters fast = run("tlt-base"), plain = run("plain");
+  EXPECT_EQ(fast.tokens, kTokens);
+  EXPECT_EQ(plain.tokens, kTokens);
+  // 4 steps for 7 tokens; a few of the tuner's do not speculate.
+  EXPECT_NEAR(static_cast<double>(fast.steps), kTokens * 4.0 / kPeriod, 0.02 * kTokens);
+  EXPECT_NEAR(fast.speculative_tokens / fast.speculative_sequence_steps, (4 + 1) / 2.0, 0.05);
+  EXPECT_LT(fast.seconds, plain.seconds);
+}
+
+TEST_F(SuffixReplaySimulationTest, TheRowBudgetKnowsTheConfidence) {
+  const double seconds = run("tlt").seconds;
+  write(/*rejected=*/false, {0, 0}, {1, 0.99});
+  EXPECT_NEAR(run("tlt").seconds, seconds, 0.02 * seconds) << "rejected drafts cost no rows";
+  write(/*rejected=*/true, {1, 0.99}, {0, 0});
+  EXPECT_GT(run("tlt").seconds, 1.1 * seconds) << "accepted drafts are dropped";
+}
+
+TEST_F(SuffixReplaySimulationTest, WaysWithoutSuffixDraftsAreTheSame) {
+  const double seconds = run("tlt-published").seconds;
+  options_.bench_suffix.clear();
+  EXPECT_EQ(run("tlt-published").seconds, seconds);
 }
 
 // M/D/1-like: deterministic service. With one slot per worker and lengths of equal size, groups of

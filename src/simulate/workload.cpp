@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/json_lines.h"
 #include "base/random.h"
+#include "data/data_files.h"
 #include "data/length_trace.h"
 
 namespace tlt::simulate {
@@ -50,23 +51,13 @@ std::vector<double> read_rollouts(const std::string& path) {
   return lengths;
 }
 
-// Files are named by their steps: 000001.jsonl or, from verl, 1.jsonl.
 std::vector<std::vector<double>> read_steps(const std::string& folder,
                                             const SimulateOptions& options) {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
-  TLT_CHECK_INPUT(!files.empty(), folder,
-                  ": no .jsonl files; give a run's folder rollouts/, or a file of it");
-  std::ranges::sort(files, {}, [](const std::filesystem::path& file) {
-    const std::string name = file.filename();
-    return std::pair(name.size(), name);
-  });
   std::vector<std::vector<double>> steps;
-  for (const std::filesystem::path& file : files) {
+  for (const std::string& file : data::find_step_files(folder)) {
     steps.push_back(read_rollouts(file));
-    TLT_CHECK_INPUT(std::ssize(steps.back()) == options.train_batch_size * options.n, file.string(),
-                    " has ", steps.back().size(),
+    TLT_CHECK_INPUT(std::ssize(steps.back()) == options.train_batch_size * options.n, file, " has ",
+                    steps.back().size(),
                     " responses, not train_batch_size=", options.train_batch_size,
                     " times n=", options.n,
                     "; give both as in that run, or a single file as a distribution of lengths");
@@ -108,6 +99,7 @@ Workload::Workload(const SimulateOptions& options)
     kind_ = kind == "pareto" ? Kind::kPareto : Kind::kLognormal;
     read_parameters(rest);
   }
+  if (!options.bench_suffix.empty()) read_suffix_replay(options.bench_suffix);
 }
 
 void Workload::read_parameters(const std::string& text) {
@@ -139,17 +131,35 @@ double Workload::at(double score) const {
   return table_[static_cast<size_t>(std::min((1 - share_above(score)) * size, size - 1))];
 }
 
-// Groups that +partial begins in addition are those of the step again.
-double Workload::replayed(int64_t step, int64_t prompt, int64_t sample) const {
-  const std::vector<double>& lengths = steps_[static_cast<size_t>(step) % steps_.size()];
-  return lengths[static_cast<size_t>(prompt * samples_ + sample) % lengths.size()];
+// A response has the tokens that the drafts' tokenizer finds in it: verl's dumps do not count them.
+void Workload::read_suffix_replay(const std::string& path) {
+  TLT_CHECK_INPUT(kind_ == Kind::kReplay,
+                  "bench_suffix has the drafts of a run's responses; give the folder of these, as "
+                  "lengths=rollouts:runs/a/rollouts");
+  suffix_replay_ = SuffixReplay(path);
+  const size_t responses = steps_.size() * steps_.front().size();
+  TLT_CHECK_INPUT(suffix_replay_.responses() == responses, path, " has the drafts of ",
+                  suffix_replay_.responses(), " responses, and lengths has ", responses,
+                  "; run tlt bench suffix with the folder of lengths");
+  size_t response = 0;
+  for (std::vector<double>& step : steps_)
+    for (double& tokens : step)
+      tokens = static_cast<double>(suffix_replay_.drafts(response++).size());
+}
+
+std::span<const SuffixDraft> Workload::suffix_drafts(int64_t step, int64_t prompt,
+                                                     int64_t sample) const {
+  if (suffix_replay_.is_empty()) return {};
+  return suffix_replay_.drafts(replayed_step(step) * steps_.front().size() +
+                               replayed_response(prompt, sample));
 }
 
 int64_t Workload::length(int64_t step, int64_t prompt, int64_t sample) const {
   const auto limited = [&](double tokens) {
     return std::clamp(std::llround(tokens), 1LL, static_cast<long long>(most_));
   };
-  if (kind_ == Kind::kReplay) return limited(replayed(step, prompt, sample));
+  if (kind_ == Kind::kReplay)
+    return limited(steps_[replayed_step(step)][replayed_response(prompt, sample)]);
   const auto score = [&](uint32_t of) {
     return RandomStream(seed_, {.step = static_cast<uint32_t>(step),
                                 .prompt = static_cast<uint32_t>(prompt),

@@ -11,9 +11,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "simulate/simulate_options.h"
+#include "simulate/suffix_replay.h"
 
 namespace tlt::simulate {
 
@@ -25,11 +28,21 @@ class Workload {
   // From 1 to max_response_length.
   int64_t length(int64_t step, int64_t prompt, int64_t sample) const;
 
+  // The file bench_suffix; empty without one.
+  const SuffixReplay& suffix_replay() const { return suffix_replay_; }
+  std::span<const SuffixDraft> suffix_drafts(int64_t step, int64_t prompt, int64_t sample) const;
+
  private:
   enum class Kind { kLognormal, kPareto, kTable, kReplay };
   void read_parameters(const std::string& text);
   double at(double score) const;  // the quantile at a normal score
-  double replayed(int64_t step, int64_t prompt, int64_t sample) const;
+  void read_suffix_replay(const std::string& path);
+  // A step and a response of the run: after the last step the first one follows, and groups that
+  // +partial begins in addition are those of the step again.
+  size_t replayed_step(int64_t step) const { return static_cast<size_t>(step) % steps_.size(); }
+  size_t replayed_response(int64_t prompt, int64_t sample) const {
+    return static_cast<size_t>(prompt * samples_ + sample) % steps_.front().size();
+  }
 
   const double correlation_;
   const int64_t most_;
@@ -39,6 +52,7 @@ class Workload {
   double median_ = 0, shape_ = 0;
   std::vector<double> table_;               // quantiles at equal distances
   std::vector<std::vector<double>> steps_;  // replayed: the responses of each step, by group
+  SuffixReplay suffix_replay_;
 };
 
 }  // namespace tlt::simulate

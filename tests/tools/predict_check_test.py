@@ -26,6 +26,9 @@ ppo_max_token_len_per_gpu = 4096
 [speculative]
 enable = {speculates}
 """
+# The two responses of a group, 40 tokens each. No token follows the same one twice, so no draft is accepted.
+SYMBOLS = "+-*/=,:>()\n"
+OUTPUTS = ["".join(SYMBOLS[step * i % 11] for step in steps for i in range(10)) for steps in ((1, 2, 3, 4), (5, 6, 7, 8))]
 # Measures nothing: a pass takes a millisecond, whatever its rows. A run is a copy of the one that is given as good.
 PROGRAM = """#!{python}
 import json, os, shutil, sys
@@ -56,7 +59,10 @@ def write_run(folder, speculates, seconds):
     rows = []
     for step in (1, 2, 3):
         is_first = step == 1  # would be seen in each of the figures
-        (folder / "rollouts" / f"{step:06}.jsonl").write_text(f'{{"response_tokens": {20 if is_first else 40}}}\n' * 8)
+        rows_of_step = ({"response_tokens": 20 if is_first else 40, "input": str(10 * step + group),
+                         "output": output[: 20 if is_first else 40]}
+                        for group in range(4) for output in OUTPUTS)  # fmt: skip
+        (folder / "rollouts" / f"{step:06}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows_of_step))
         rows.append({"step": step, "timing_s/step": 9.0 if is_first else seconds,
                      "timing_s/gen": 8.0 if is_first else 0.042, "rollout/idle_share": 0.5 if is_first else 0.0,
                      "rollout/workers": 2, "prompt_length/mean": 8.0, "response_length/mean": 40.0})  # fmt: skip
