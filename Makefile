@@ -40,7 +40,7 @@ help:
 	@echo "make tidy        clang-tidy on the sources, not the tests: naming, sizes of functions, likely bugs"
 	@echo "make demo        the embedded task: recipes/demo.toml with two workers"
 	@echo "make demo-model  train models/demo from random weights (about half an hour)"
-	@echo "make headline    what speculation gains where it pays: RL steps of a 25 M model, way by way (1.5 hours; HEADLINE_STEPS=10: 1)"
+	@echo "make headline    what speculation gains where it pays: RL steps of a 25 M model, way by way (some 3 hours, one of them for the model; HEADLINE_STEPS=10: 2)"
 	@echo "make bench       the CPU benchmarks, one JSON object per line"
 	@echo "make gpu-bundle  .gpu/bundle.tar.xz: what a machine with a card needs for tools/gpu_check.sh (docs/gpu.md)"
 	@echo "make install     the program, recipes, the demo's model, documentation and completion (PREFIX=/usr/local, DESTDIR=)"
