@@ -141,8 +141,8 @@ TEST(SimulationTest, SequencesHaveTheDraftAfterTheirTokens) {
   }
 }
 
-// A response of 7,000 tokens: of each 7 the first has a draft of 4 tokens, of which 3 are accepted,
-// and the last has one of 2 tokens, of which none is.
+// A response of 7,000 tokens: of each 7 the first has a draft of 8 tokens, of which 3 are accepted,
+// and the last has one of 8 tokens, of which none is.
 class SuffixReplaySimulationTest : public ::testing::Test {
  protected:
   SuffixReplaySimulationTest() {
@@ -164,7 +164,7 @@ class SuffixReplaySimulationTest : public ::testing::Test {
     for (int i = 0; i < kTokens; ++i) {
       const bool is_good = i % kPeriod == 0, is_bad = rejected && i % kPeriod == kPeriod - 1;
       confidence.push_back(is_good ? 2 : is_bad ? 1 : 0);
-      tokens.push_back(is_good ? 4 : is_bad ? 2 : 0);
+      tokens.push_back(is_good || is_bad ? 8 : 0);
       accepted.push_back(is_good ? 3 : 0);
     }
     const auto of = [](Acceptance it) {
