@@ -21,7 +21,7 @@ if [ -n "$tlt" ]; then
   "$tlt" options --markdown >"$help"
   commands=$("$tlt" --help | awk '/^  [a-z]/ {print $1}')
   for command in $commands; do "$tlt" "$command" --help >>"$help" 2>&1; done
-  for bench in decode forward rollout train growth graphs tokenize draft-train compare; do
+  for bench in decode forward rollout train growth graphs tokenize suffix draft-train compare; do
     "$tlt" bench $bench --help >>"$help" 2>&1
   done
   [ "$(wc -l <"$help")" -gt 300 ] || { echo "language.sh: $tlt printed no help"; exit 1; }
