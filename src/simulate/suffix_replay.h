@@ -19,11 +19,11 @@
 
 namespace tlt::simulate {
 
-// A chain.
+// A chain of draft tokens. All 0: suffix lookup found nothing.
 struct SuffixDraft {
-  uint8_t confidence = 0;  // that suffix lookup has in it: a class; 0: nothing was found
-  uint8_t tokens = 0;      // drafted
-  uint8_t accepted = 0;    // of these
+  uint8_t confidence = 0;  // class of the first token's probability, from 1
+  uint8_t tokens = 0;
+  uint8_t accepted = 0;  // of the tokens, if all are verified
 };
 
 class SuffixReplay {
