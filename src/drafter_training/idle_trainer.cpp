@@ -186,13 +186,15 @@ void IdleTrainer::pause() {
 
 IdleStep IdleTrainer::end_step(cluster::Comm& comm, double decode_seconds) {
   buffer_.end_step();
-  IdleStep step{.idle = take_stats(), .used_version = version_};
-  if (decode_seconds > 0) {
+  IdleStep step{.used_version = version_};
+  const bool has_gap = decode_seconds > 0;
+  if (has_gap) {
+    step.idle = take_stats();
     train_for(options_.gap_share * decode_seconds);
-    step.gap = take_stats();
   }
   const TimelineSpan span(timeline_, "draft publish", "publish");
-  step.publish = publish(comm);
+  step.publish = publish(comm);  // ends an unfinished train step
+  (has_gap ? step.gap : step.idle) = take_stats();
   if (step.publish.was_trained) {
     ++trained_steps_;
     trigger_.trained(step.publish.before.tokens_per_forward(),

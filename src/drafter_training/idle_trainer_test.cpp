@@ -302,6 +302,24 @@ class TimedNetwork final : public drafter::EagleNetwork {
   FakeClock& clock_;
 };
 
+// The end of an RL step is also the end of an unfinished train step, which counts to this RL step.
+TEST(IdleTrainerTest, TrainStepThatThePublishEndsCountsToItsStep) {
+  const auto comm = train::solo();
+  for (const bool has_gap : {false, true}) {
+    const tests::TickingClock clock;
+    IdleTrainOptions options = Site::small();
+    options.slice_milliseconds = 1e-3;  // a part at a time
+    Site site(5e-3, /*seed=*/5, options, clock);
+    if (!has_gap) {
+      ASSERT_TRUE(site.trainer->try_slice());
+    }
+    const IdleStep step = site.trainer->end_step(*comm, /*decode_seconds=*/has_gap ? 0.03 : 0);
+    EXPECT_GT(step.publish.tokens, 0);
+    EXPECT_EQ((has_gap ? step.gap : step.idle).tokens, step.publish.tokens);
+    EXPECT_EQ((has_gap ? step.idle : step.gap).tokens, 0);
+  }
+}
+
 // Two packs of at most half a slice are done in it; a third would end after it.
 TEST(IdleTrainerTest, PartThatWouldEndAfterTheSliceIsNotStarted) {
   Site site;
