@@ -111,7 +111,8 @@ class Comm {
   // --- lost workers ---
 
   // Whether the workers that are left continue without a lost one: then rank() and size() change in
-  // a collective, and its result lacks what the lost worker had.
+  // a collective. Its result, the same on all of them, has what the lost worker gave if that one
+  // was lost after all had the result: it may be of more ranks than size() now says.
   virtual bool continues_after_loss() const { return false; }
   // The number of a worker in logs, which does not change: its rank in the Comm of all workers at
   // the start.

@@ -198,11 +198,12 @@ TEST(IdleTrainerTest, WorkerLostWhilePublishingIsLeftOutOfTheAverage) {
   train::run_workers(
       2, [&](cluster::Comm& comm) { want[static_cast<size_t>(comm.rank())] = publish(comm); });
   for (const int64_t call : {1, 2, 3})
-    EXPECT_TRUE(train::run_losing_one(3, call, [&](cluster::Comm& comm) {
-      const Weights got = publish(comm);
-      EXPECT_TRUE(tests::all_equal(got, want[static_cast<size_t>(comm.rank())]))
-          << comm.rank() << ", collective " << call;
-    }));
+    EXPECT_TRUE(
+        train::run_losing_one(3, call, train::Loss::kInCollective, [&](cluster::Comm& comm) {
+          const Weights got = publish(comm);
+          EXPECT_TRUE(tests::all_equal(got, want[static_cast<size_t>(comm.rank())]))
+              << comm.rank() << ", collective " << call;
+        }));
 }
 
 TEST(IdleTrainerTest, InvalidGradientSkipsAStepOnly) {

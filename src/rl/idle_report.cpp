@@ -14,6 +14,7 @@ namespace {
 
 // A worker's idle training in one step.
 struct Ledger {
+  int worker = 0;
   double idle_seconds = 0;       // the engine was empty, or the worker waited for rewards
   double used_seconds = 0;       // training, out of idle_seconds
   double gradient_seconds = 0;   // early gradients, out of idle_seconds
@@ -24,8 +25,9 @@ struct Ledger {
   std::vector<double> preemptions;
   std::vector<std::pair<std::string, double>> losses;  // of the last optimizer step
 
-  static Ledger of(const drafter_training::IdleStep& step, const PhaseTimes& times) {
-    return {.idle_seconds = times.idle_seconds + times.reward_seconds,
+  static Ledger of(int worker, const drafter_training::IdleStep& step, const PhaseTimes& times) {
+    return {.worker = worker,
+            .idle_seconds = times.idle_seconds + times.reward_seconds,
             .used_seconds = step.idle.used_seconds,
             .gradient_seconds = times.gradient_seconds,
             .reference_seconds = times.reference_seconds,
@@ -42,17 +44,16 @@ struct Ledger {
     return std::max(0.0, idle_seconds - used_seconds - gradient_seconds - reference_seconds);
   }
 
-  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Ledger, idle_seconds, used_seconds, gradient_seconds,
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Ledger, worker, idle_seconds, used_seconds, gradient_seconds,
                                  reference_seconds, gap_seconds, steps, skipped_steps, tokens,
                                  longest_slice, preemptions, losses)
 };
 
 void report_times(cluster::Comm& comm, const Ledger& mine, Metrics& metrics) {
   Ledger all;
-  int rank = 0;
   for (const std::string& text : comm.all_gather_bytes(nlohmann::json(mine).dump())) {
     const Ledger its = nlohmann::json::parse(text);
-    const std::string name = fmt::format("drafter/worker_{}/", comm.worker(rank++));
+    const std::string name = fmt::format("drafter/worker_{}/", its.worker);
     metrics.set(name + "idle_seconds", its.idle_seconds);
     metrics.set(name + "used_seconds", its.used_seconds);
     metrics.set(name + "gradient_seconds", its.gradient_seconds);
@@ -115,14 +116,14 @@ void report_publish(const drafter_training::PublishReport& report, Metrics& metr
 }  // namespace
 
 void report_idle_step(const drafter_training::IdleStep& step,
-                      const drafter_training::IdleTrainer& trainer, const PhaseTimes& times,
+                      const drafter_training::DraftBuffer& buffer, const PhaseTimes& times,
                       cluster::Comm& comm, Metrics& metrics) {
   metrics.set("speculation/drafter_version", static_cast<double>(step.used_version));
   report_figures(step.frozen, "frozen", metrics);
-  report_times(comm, Ledger::of(step, times), metrics);
+  report_times(comm, Ledger::of(comm.worker(comm.rank()), step, times), metrics);
   report_publish(step.publish, metrics);
-  metrics.set("drafter/collected_samples", static_cast<double>(trainer.buffer().sequences()));
-  metrics.set("drafter/buffer_bytes", static_cast<double>(trainer.buffer().bytes()));
+  metrics.set("drafter/collected_samples", static_cast<double>(buffer.sequences()));
+  metrics.set("drafter/buffer_bytes", static_cast<double>(buffer.bytes()));
 }
 
 }  // namespace tlt::rl

@@ -29,9 +29,9 @@
 
 namespace tlt::rl {
 
-// `step`: what trainer.end_step() returned. All workers together.
+// `step`: what IdleTrainer::end_step() returned; `buffer`: that trainer's. All workers together.
 void report_idle_step(const drafter_training::IdleStep& step,
-                      const drafter_training::IdleTrainer& trainer, const PhaseTimes& times,
+                      const drafter_training::DraftBuffer& buffer, const PhaseTimes& times,
                       cluster::Comm& comm, Metrics& metrics);
 
 }  // namespace tlt::rl

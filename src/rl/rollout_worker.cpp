@@ -137,7 +137,7 @@ void RolloutWorker::begin_step(int64_t step) {
 void RolloutWorker::end_step(StepReport& report) {
   if (!idle_trainer_) return;
   const auto step = idle_trainer_->end_step(*context_.comm, seconds_for_gap());
-  report_idle_step(step, *idle_trainer_, times_, *context_.comm, report.metrics());
+  report_idle_step(step, idle_trainer_->buffer(), times_, *context_.comm, report.metrics());
   report.end_phase("drafter");
 }
 

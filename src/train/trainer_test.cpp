@@ -124,8 +124,8 @@ TEST(TrainerTest, WorkersAndPacksChangeNoBitWithCovariances) {
 }
 
 // Whichever collective fails, the others compute the optimizer step again, and all of them or none
-// have taken it.
-TEST(TrainerTest, WorkerLostInAnyCollectiveChangesNoBitOfTheWeights) {
+// have taken it. After a section they go on with what the lost worker has computed.
+TEST(TrainerTest, WorkerLostAtAnyCollectiveChangesNoBitOfTheWeights) {
   const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
   const auto learn = [&](cluster::Comm& comm) {
     const auto model = golden_model("qwen2_tied");
@@ -135,14 +135,16 @@ TEST(TrainerTest, WorkerLostInAnyCollectiveChangesNoBitOfTheWeights) {
     return tests::weights_of(*model);
   };
   const std::vector<at::Tensor> want = learn(*solo());
-  int losses = 0;
-  for (int64_t call = 1;; ++call, ++losses) {
-    const bool has_lost = run_losing_one(3, call, [&](cluster::Comm& comm) {
-      EXPECT_TRUE(tests::all_equal(learn(comm), want)) << comm.rank() << ", collective " << call;
-    });
-    if (!has_lost) break;
+  for (const Loss loss : {Loss::kInCollective, Loss::kAfterSection}) {
+    int losses = 0;
+    for (int64_t call = 1;; ++call, ++losses) {
+      const bool has_lost = run_losing_one(3, call, loss, [&](cluster::Comm& comm) {
+        EXPECT_TRUE(tests::all_equal(learn(comm), want)) << comm.rank() << ", collective " << call;
+      });
+      if (!has_lost) break;
+    }
+    EXPECT_GT(losses, 10);
   }
-  EXPECT_GT(losses, 10);
 }
 
 // Three updates of two optimizer steps each; the second step of the second update has an advantage
@@ -646,11 +648,12 @@ TEST(TrainerTest, LogprobsOfALostWorkerAreComputedAgain) {
   const std::vector<TrainSample> samples = grouped_samples();
   const auto model = golden_model("qwen2_tied");
   const auto want = score_samples(*model, samples, {.max_tokens = 40}, *solo());
-  for (const int64_t call : {1, 2})
-    EXPECT_TRUE(run_losing_one(3, call, [&](cluster::Comm& comm) {
-      const auto copy = golden_model("qwen2_tied");
-      EXPECT_EQ(score_samples(*copy, samples, {.max_tokens = 40}, comm), want) << call;
-    }));
+  for (const Loss loss : {Loss::kInCollective, Loss::kAfterSection})
+    for (const int64_t call : {1, 2})
+      EXPECT_TRUE(run_losing_one(3, call, loss, [&](cluster::Comm& comm) {
+        const auto copy = golden_model("qwen2_tied");
+        EXPECT_EQ(score_samples(*copy, samples, {.max_tokens = 40}, comm), want) << call;
+      }));
 }
 
 TEST(TrainerTest, DemonstrationsAreLearned) {

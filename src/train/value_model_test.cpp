@@ -296,7 +296,7 @@ TEST(ValueModelTest, WorkerLostInAnyCollectiveChangesNoBit) {
   want.learn(2);
   int losses = 0;
   for (int64_t call = 1;; ++call, ++losses) {
-    const bool has_lost = run_losing_one(3, call, [&](cluster::Comm& all) {
+    const bool has_lost = run_losing_one(3, call, Loss::kInCollective, [&](cluster::Comm& all) {
       Learner learner(all, small_steps());
       learner.learn(2);
       EXPECT_TRUE(tests::all_equal(learner.weights(), want.weights())) << "collective " << call;

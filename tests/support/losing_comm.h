@@ -1,7 +1,7 @@
 // run_losing_one: workers as threads of the test (thread_comm.h), the last of which is lost in a
-// given collective; the others continue without it, as with ContinuingComm.
+// given collective, or after it; the others continue without it, as with ContinuingComm.
 //
-//   run_losing_one(3, /*failing_call=*/5, [](cluster::Comm& comm) { … });
+//   run_losing_one(3, /*failing_call=*/5, Loss::kInCollective, [](cluster::Comm& comm) { … });
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,23 +12,34 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "tests/support/thread_comm.h"
 
 namespace tlt::train {
 
-// Passes calls to `all` until collective number `failing_call`, counted from 1, fails on all ranks
-// together; then to `rest`. Null: this worker is the lost one.
+enum class Loss {
+  kInCollective,  // it fails on all ranks together
+  kAfterSection,  // the section with it ends; the others' results are those of all workers
+};
+
+// Passes calls to `all` until the loss in collective number `failing_call`, counted from 1; then to
+// `rest`. Null: this worker is the lost one.
 class LosingComm final : public cluster::Comm {
  public:
   struct Killed {};
 
-  LosingComm(cluster::Comm& all, cluster::Comm* rest, int64_t failing_call)
-      : comm_(&all), rest_(rest), failing_call_(failing_call) {}
+  LosingComm(cluster::Comm& all, cluster::Comm* rest, int64_t failing_call,
+             Loss loss = Loss::kInCollective)
+      : comm_(&all), rest_(rest), failing_call_(failing_call), loss_(loss) {}
 
   bool has_lost() const { return calls_ >= failing_call_; }
 
   int rank() const override { return comm_->rank(); }
   int size() const override { return comm_->size(); }
+  int worker(int rank) const override {
+    TLT_CHECK(rank < size(), "rank ", rank, " of ", size());
+    return rank;
+  }
   bool continues_after_loss() const override { return true; }
   std::vector<int> lost_workers() const override {
     return has_lost() ? std::vector<int>{size()} : std::vector<int>{};
@@ -39,10 +50,10 @@ class LosingComm final : public cluster::Comm {
     try {
       body();
     } catch (const cluster::LostWorkerError&) {
-      comm_ = rest_;
       body();
     }
     is_inside_ = false;
+    if (loss_ == Loss::kAfterSection && has_lost()) lose();
   }
   void barrier(const std::string& name) override {
     section(name, [&] { count(), comm_->barrier(name); });
@@ -81,26 +92,34 @@ class LosingComm final : public cluster::Comm {
   void in_place(at::Tensor& tensor, const std::function<void()>& collective) {
     const bool is_kept = !is_inside_;
     section("tensor", [&] {
-      if (!is_kept && calls_ + 1 == failing_call_) tensor.fill_(7);
+      if (!is_kept && fails_next()) tensor.fill_(7);
       count();
       collective();
     });
   }
+  bool fails_next() const { return loss_ == Loss::kInCollective && calls_ + 1 == failing_call_; }
   void count() {
-    if (++calls_ != failing_call_) return;
-    if (!rest_) throw Killed();
+    const bool fails = fails_next();
+    ++calls_;
+    if (!fails) return;
+    lose();
     throw cluster::LostWorkerError("a worker is lost");
+  }
+  void lose() {
+    if (!rest_) throw Killed();
+    comm_ = rest_;
   }
 
   cluster::Comm* comm_;
   cluster::Comm* const rest_;
   const int64_t failing_call_;
+  const Loss loss_;
   int64_t calls_ = 0;
   bool is_inside_ = false;
 };
 
 // Returns whether the loss occurred: false if there were fewer collectives.
-inline bool run_losing_one(int workers, int64_t failing_call,
+inline bool run_losing_one(int workers, int64_t failing_call, Loss loss,
                            const std::function<void(cluster::Comm&)>& body) {
   SharedDesk all(workers), rest(workers - 1);
   std::vector<char> has_lost(static_cast<size_t>(workers));
@@ -109,7 +128,7 @@ inline bool run_losing_one(int workers, int64_t failing_call,
     for (int rank = 0; rank < workers; ++rank)
       threads.emplace_back([&, rank] {
         ThreadComm before(all, rank), after(rest, rank);
-        LosingComm comm(before, rank + 1 < workers ? &after : nullptr, failing_call);
+        LosingComm comm(before, rank + 1 < workers ? &after : nullptr, failing_call, loss);
         try {
           body(comm);
         } catch (const LosingComm::Killed&) {
