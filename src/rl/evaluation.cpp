@@ -20,6 +20,12 @@ run::RunOptions without_training(run::RunOptions options) {
   return options;
 }
 
+int64_t batch_rows(const run::RunOptions& options, int64_t workers) {
+  const int64_t slots =
+      options.rollout.engine.max_running * workers / options.rollout.tensor_model_parallel_size;
+  return std::max<int64_t>(1, kFills * slots / options.rollout.validation.n);
+}
+
 }  // namespace
 
 Evaluation::Evaluation(const run::RunOptions& options, const cluster::Launch& launch)
@@ -27,18 +33,16 @@ Evaluation::Evaluation(const run::RunOptions& options, const cluster::Launch& la
       reward_(start_reward(options_)),
       context_(options_, launch),
       rows_(load_rows(options_, context_, *reward_, data::Split::kValidation)),
+      batch_rows_(batch_rows(options_, context_.comm->size())),
       worker_(options_, launch, context_,
               {rows_, reward_, rows_.size() * options_.rollout.validation.n}) {
   for (int64_t i = 0; i < rows_.size(); ++i) prompts_.push_back(rows_.prompt(i));
 }
 
 std::vector<std::vector<int64_t>> Evaluation::batches(std::span<const int64_t> rows) const {
-  const int64_t slots = options_.rollout.engine.max_running * context_.comm->size() /
-                        options_.rollout.tensor_model_parallel_size;
-  const int64_t size = std::max<int64_t>(1, kFills * slots / options_.rollout.validation.n);
   std::vector<std::vector<int64_t>> batches;
   for (const int64_t row : rows) {
-    if (batches.empty() || std::ssize(batches.back()) == size) batches.emplace_back();
+    if (batches.empty() || std::ssize(batches.back()) == batch_rows_) batches.emplace_back();
     batches.back().push_back(row);
   }
   return batches;
