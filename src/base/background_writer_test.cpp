@@ -27,6 +27,7 @@ TEST(BackgroundWriterTest, JobsRunInOrderOnAnotherThread) {
       thread = std::this_thread::get_id();
     });
   }
+  while (writer.jobs() > 0) std::this_thread::yield();
   writer.drain();
   ASSERT_EQ(order.size(), 100u);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);

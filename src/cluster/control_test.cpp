@@ -127,8 +127,8 @@ TEST(ControlTest, IdleWorkerMayTrainUntilTheStepIsDone) {
   EXPECT_FALSE(busy.may_train());
   const double before = steady_clock().seconds();
   busy.done(1);
-  EXPECT_TRUE(wait_until([&] { return !idle.may_train(); }));
-  EXPECT_GE(idle.training_ended_at(), before);
+  EXPECT_TRUE(wait_until([&] { return idle.training_ended_at() >= before; }));
+  EXPECT_FALSE(idle.may_train());
   EXPECT_LE(idle.training_ended_at(), steady_clock().seconds());
   EXPECT_TRUE(idle.step_done());
 }

@@ -186,6 +186,7 @@ TEST_F(EngineLoopTest, PromptsThatAreScoredTakeRoom) {
   EXPECT_TRUE(is_full(*loop_, job()));
   EXPECT_THROW(loop_->score({{3, 4}}), ApiError);
   std::thread engine([&] { loop_->run(); });
+  while (loop_->stats().engine.tokens == 0) std::this_thread::yield();  // while it decodes
   EXPECT_EQ(scored.get().logprobs.front().size(), 2u);
   EXPECT_EQ(running->wait_open(/*seconds=*/60), 0);
   loop_->close();
