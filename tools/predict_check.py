@@ -25,7 +25,7 @@ import tempfile
 import tomllib
 
 ROWS = "1,2,4,8,16,32,64,128,256"
-CONTEXTS = (64, 512)
+CONTEXTS = (64, 512, 2048)  # of these up to the first that no response exceeds
 SEEDS = 4  # simulations of which the mean counts: which tokens of the draft model are accepted is drawn
 PACKS = 2  # full ones of the update that is measured: smaller ones take longer for each token
 DEVICE_PEAK = 0.233e12  # of the simulator's device cpu
@@ -83,7 +83,9 @@ class Run:
         return round(self.mean("rollout/workers"))
 
     def way(self):
-        way = "tlt" if self.option("speculative.enable") else "plain"
+        way = "plain"
+        if self.option("speculative.enable"):
+            way = "tlt" if "eagle" in self.option("speculative.drafters") else "model-free"
         return way + "-early" if self.mean("rollout/early_gradient_seconds", 0) > 0 else way
 
     def model_config(self):
@@ -125,8 +127,9 @@ def mean_line(lines):
 
 def measure_forward(program, run):
     """Lines of `tlt bench forward`, means over the processes."""
+    longest = max(row["response_length/max"] for row in run.steps)
     mean_lines = []
-    for context in CONTEXTS:
+    for context in CONTEXTS[: 1 + sum(context < longest for context in CONTEXTS)]:
         words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", ROWS, "--as",
                  "tree,sequences", "--context", str(context), "--repeat", "60"]
         mean_lines += map(mean_line, zip(*run_together(words, run.workers())))

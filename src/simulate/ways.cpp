@@ -16,7 +16,15 @@ speculation::SpeculationOptions paper_tuning() {
   return options;
 }
 
+Way with_early_gradients(Way way) {
+  way.help = way.name + ", and idle workers compute gradients of finished groups";
+  way.name += "-early";
+  way.early_gradients = true;
+  return way;
+}
+
 std::vector<Way> make_ways() {
+  const Way plain = {.name = "plain", .help = "no speculation"};
   const Way full = {.name = "tlt",
                     .help =
                         "suffix drafts and a draft model, tuned for each engine step; idle "
@@ -24,14 +32,13 @@ std::vector<Way> make_ways() {
                     .drafters = {"suffix", "eagle"},
                     .trains = true,
                     .migrates = true};
-  Way early = full;
-  early.name = "tlt-early";
-  early.help = "tlt, and idle workers compute gradients of finished groups";
-  early.early_gradients = true;
-  return {{.name = "plain", .help = "no speculation"},
-          {.name = "plain-early",
-           .help = "plain, and idle workers compute gradients of finished groups",
-           .early_gradients = true},
+  const Way model_free = {.name = "model-free",
+                          .help = "suffix drafts, tuned for each engine step",
+                          .drafters = {"suffix"}};
+  return {plain,
+          with_early_gradients(plain),
+          model_free,
+          with_early_gradients(model_free),
           {.name = "tlt-base",
            .help = "suffix drafts when at most 32 sequences are left (the paper's TLT-Base)",
            .drafters = {"suffix"},
@@ -48,7 +55,7 @@ std::vector<Way> make_ways() {
            .trains = true,
            .trains_by_interval = true},
           full,
-          early};
+          with_early_gradients(full)};
 }
 
 std::vector<std::string> names_of(const auto& all) {

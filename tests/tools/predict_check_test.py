@@ -25,6 +25,7 @@ max_num_seqs = 8
 ppo_max_token_len_per_gpu = 4096
 [speculative]
 enable = {speculates}
+drafters = {drafters}
 """
 # The two responses of a group, 40 tokens each. No token follows the same one twice, so no draft is accepted.
 SYMBOLS = "+-*/=,:>()\n"
@@ -53,9 +54,10 @@ else:
 """
 
 
-def write_run(folder, speculates, seconds):
+def write_run(folder, drafters, seconds):
     (folder / "rollouts").mkdir(parents=True)
-    (folder / "options.toml").write_text(OPTIONS.format(root=ROOT, speculates=str(speculates).lower()))
+    options = OPTIONS.format(root=ROOT, speculates=str(bool(drafters)).lower(), drafters=json.dumps(drafters))
+    (folder / "options.toml").write_text(options)
     rows = []
     for step in (1, 2, 3):
         is_first = step == 1  # would be seen in each of the figures
@@ -65,7 +67,8 @@ def write_run(folder, speculates, seconds):
         (folder / "rollouts" / f"{step:06}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows_of_step))
         rows.append({"step": step, "timing_s/step": 9.0 if is_first else seconds,
                      "timing_s/gen": 8.0 if is_first else 0.042, "rollout/idle_share": 0.5 if is_first else 0.0,
-                     "rollout/workers": 2, "prompt_length/mean": 8.0, "response_length/mean": 40.0})  # fmt: skip
+                     "rollout/workers": 2, "prompt_length/mean": 8.0, "response_length/mean": 40.0,
+                     "response_length/max": 64.0})  # fmt: skip
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -89,14 +92,18 @@ def main():
         fake.chmod(0o755)
         # 4 groups of 2 on 2 workers: 42 passes, the prompts' included; 4 groups' tokens by two workers at 10,000 a second;
         # and some milliseconds for gradients and moments.
-        write_run(folder / "good", False, 0.042 + 176 / 10000 + 0.004)
+        write_run(folder / "good", [], 0.042 + 176 / 10000 + 0.004)
         ended = check(fake, folder / "good")
         assert ended.returncode == 0, ended.stdout + ended.stderr
         assert "plain" in ended.stdout and abs(error_of(ended.stdout, "rollout, s")) <= 0.05, ended.stdout
         assert abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout
-        write_run(folder / "slow", True, 1.0)
+        write_run(folder / "slow", ["suffix", "eagle"], 1.0)
         ended = check(fake, folder / "slow")
         assert ended.returncode == 1 and error_of(ended.stdout, "step, s") < -0.5, ended.stdout + ended.stderr
+        assert " tlt " in ended.stdout, ended.stdout
+        write_run(folder / "suffix", ["suffix"], 1.0)
+        ended = check(fake, folder / "suffix")
+        assert " model-free " in ended.stdout, ended.stdout + ended.stderr
         # What counts is what the runs of the rounds took, each between two measurements.
         log.unlink()
         ended = check(fake, folder / "slow", "--rounds", "2")
@@ -105,7 +112,7 @@ def main():
         assert called == ["bench", "train", "bench", "train", "bench", "simulate"], called
         for missing in ("options.toml", "metrics.jsonl", "rollouts/000003.jsonl"):
             run = folder / ("no_" + pathlib.Path(missing).stem)
-            write_run(run, False, 1.0)
+            write_run(run, [], 1.0)
             (run / missing).unlink()
             ended = check(fake, run)
             assert ended.returncode == 1 and missing in ended.stderr and ended.stderr.count("\n") == 1, ended.stderr
