@@ -124,6 +124,7 @@ struct LossOptions {
   double kl_loss_coef = 0.001;
   std::string kl_loss_type = "low_var_kl";
   double entropy_coeff = 0;
+  bool skip_zero_advantages = false;
 
   bool has_importance_weights() const {
     return policy_loss.is_reinforce() && rollout_correction.rollout_is != "none";
@@ -146,6 +147,9 @@ struct LossOptions {
       "Estimator of the KL loss: kl (k1), abs, mse (k2) or low_var_kl (k3).");
     v(entropy_coeff, "entropy_coeff", Affects::kResults,
       "Weight of the entropy, which is subtracted from the loss.");
+    v(skip_zero_advantages, "skip_zero_advantages", Affects::kResults,
+      "No forward pass for responses without a gradient, as those of a group with equal scores. "
+      "The weights are the same; entropy and ppo_kl are means of the other responses.");
   }
   void check() const;
 };

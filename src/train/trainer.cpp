@@ -58,12 +58,6 @@ struct Difference {
   }
 };
 
-std::vector<bool> learns_from(const TokenLoss& loss, std::span<const TrainSample> samples) {
-  std::vector<bool> learns;
-  for (const TrainSample& sample : samples) learns.push_back(loss.learns_from(sample));
-  return learns;
-}
-
 // Of everything that the gradients of a group depend on.
 uint32_t digest_of(std::span<const TrainSample> group) {
   ByteWriter bytes;
@@ -253,6 +247,12 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
   return stats;
 }
 
+PackPlan Trainer::plan_of(std::span<const TrainSample> samples) const {
+  std::vector<bool> learns;
+  for (const TrainSample& sample : samples) learns.push_back(progress_->loss->learns_from(sample));
+  return {samples, learns, options_.max_tokens, progress_->loss->measures_all()};
+}
+
 // Of all workers; if they are valid, sum_ has what the optimizer needs of them afterwards. Changes no
 // weights.
 TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
@@ -265,7 +265,7 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
   if (kind == LossKind::kValue) start(std::make_unique<ValueLoss>(options_.loss, samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   const bool is_shown = try_show_batch(samples);
-  const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
+  const PackPlan plan = plan_of(samples);
   const Early early = take_early(plan, samples);
   const bool is_complete =
       try_compute(plan, plan.share(early.is_done, comm_, early.loads)) && is_shown;
@@ -341,7 +341,8 @@ bool Trainer::compute_early(std::span<const TrainSample> group) {
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   TLT_CHECK(!progress_->loss->wants_batch(), "this loss needs the whole mini-batch");
   if (!progress_->pass) {
-    const PackPlan plan(group, learns_from(*progress_->loss, group), options_.max_tokens);
+    const PackPlan plan = plan_of(group);
+    if (plan.packs().empty()) return false;
     const auto next = std::ranges::find_if_not(
         plan.packs(), [&](const PlannedPack& pack) { return progress_->has(pack); });
     TLT_CHECK(next != plan.packs().end(), "group ", group.front().group, " has no pack left");

@@ -480,6 +480,7 @@ std::vector<TrainSample> grouped_samples() {
 struct Updated {
   std::vector<at::Tensor> weights;
   std::map<std::string, double> metrics;
+  int64_t packs = 0;
 };
 
 // An update by this number of workers. `before` is called on each of them before it.
@@ -543,6 +544,66 @@ TEST(TrainerTest, EarlyGradientsChangeNoBit) {
       }
     }
   }
+}
+
+// An update that measures or skips zero advantages, after each worker has gone through so many
+// layers of a group.
+Updated update_with_zeros(std::span<const TrainSample> samples, LossOptions loss, bool skips,
+                          int workers = 1, int64_t early_layers = 0) {
+  loss.skip_zero_advantages = skips;
+  Updated updated;
+  run_workers(workers, [&](cluster::Comm& comm) {
+    const auto model = golden_model("qwen2_tied");
+    TrainerOptions options = small_packs();
+    options.loss = loss;
+    Trainer trainer(*model, options, comm, {.total_steps = 10});
+    const auto groups = groups_of(samples);
+    compute_layers(trainer, groups[static_cast<size_t>(comm.rank())], early_layers);
+    const TrainStats stats = trainer.update(samples, LossKind::kPolicy);
+    if (comm.rank() == 0) updated = {tests::weights_of(*model), metrics_of(stats), stats.packs};
+  });
+  return updated;
+}
+
+// The second group has equal scores.
+TEST(TrainerTest, SkippedResponsesChangeNoBitOfTheWeights) {
+  std::vector<TrainSample> samples = grouped_samples();
+  for (size_t i = 2; i < 4; ++i) std::ranges::fill(samples[i].advantages, 0.0F);
+  std::vector<TrainSample> others = samples;
+  std::erase_if(others, [](const TrainSample& sample) {
+    return std::ranges::none_of(sample.advantages, [](float a) { return a != 0; });
+  });
+  for (size_t i = 0; i < 3; ++i) {  // without KL
+    const LossOptions loss = losses()[i];
+    const Updated measured = update_with_zeros(samples, loss, false),
+                  alone = update_with_zeros(others, loss, false),
+                  skipped = update_with_zeros(samples, loss, true);
+    EXPECT_TRUE(tests::all_equal(skipped.weights, measured.weights)) << loss.loss_agg_mode;
+    EXPECT_EQ(skipped.packs, alone.packs);
+    EXPECT_LT(skipped.packs, measured.packs);
+    for (const char* same : {"actor/loss", "actor/pg_loss", "actor/grad_norm", "actor/pg_clipfrac"})
+      EXPECT_EQ(skipped.metrics.at(same), measured.metrics.at(same)) << same;
+    EXPECT_NEAR(skipped.metrics.at("actor/ppo_kl"), alone.metrics.at("actor/ppo_kl"), 1e-12);
+    if (loss.loss_scale_factor == 0) {
+      EXPECT_NEAR(skipped.metrics.at("actor/entropy"), alone.metrics.at("actor/entropy"), 1e-12);
+      EXPECT_NE(skipped.metrics.at("actor/entropy"), measured.metrics.at("actor/entropy"));
+    }
+    for (const int workers : {1, 2, 3})
+      for (const int64_t early : {int64_t{0}, kBegunLayers[1], kAllLayers})
+        expect_equal(update_with_zeros(samples, loss, true, workers, early), skipped,
+                     loss.loss_agg_mode);
+  }
+}
+
+TEST(TrainerTest, AnUpdateWithoutAdvantagesHasNoEntropy) {
+  std::vector<TrainSample> samples = grouped_samples();
+  for (TrainSample& sample : samples) std::ranges::fill(sample.advantages, 0.0F);
+  const Updated measured = update_with_zeros(samples, {}, false),
+                skipped = update_with_zeros(samples, {}, true);
+  EXPECT_TRUE(tests::all_equal(skipped.weights, measured.weights));
+  EXPECT_EQ(skipped.packs, 0);
+  EXPECT_EQ(skipped.metrics.at("actor/loss"), 0);
+  EXPECT_TRUE(std::isnan(skipped.metrics.at("actor/entropy")));
 }
 
 TEST(TrainerTest, FalseEarlyGradientsAreComputedAgain) {
