@@ -24,7 +24,7 @@ import sys
 import tempfile
 import tomllib
 
-ROWS = "1,2,4,8,16,32,64,128,256"
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = (64, 512, 2048)  # of these up to the first that no response exceeds
 SEEDS = 4  # simulations of which the mean counts: which tokens of the draft model are accepted is drawn
 PACKS = 2  # full ones of the update that is measured: smaller ones take longer for each token
@@ -79,6 +79,23 @@ class Run:
             except FileNotFoundError as missing:
                 raise Failure(f"{self.folder}/rollouts/{name} is missing; give a run with all its rollouts") from missing
 
+    def sequences(self):
+        """Of a step."""
+        return self.option("data.train_batch_size") * self.option("rollout.n")
+
+    def mean_context(self):
+        """Length of the response of a token, in the mean of the tokens: attention costs as much as if all were so long."""
+        lengths = [row["response_tokens"] for step in self.steps
+                   for row in read_json_lines(self.folder / "rollouts" / f"{step['step']:06}.jsonl")]  # fmt: skip
+        return round(sum(length * length for length in lengths) / sum(lengths))
+
+    def zero_std(self):
+        """What the update does with groups whose scores are all the same."""
+        actor = self.option("actor")
+        if actor["entropy_coeff"] > 0 or actor["use_kl_loss"] and actor["kl_loss_coef"] > 0:
+            return "train"
+        return "skip" if actor.get("skip_zero_advantages") else "forward"
+
     def workers(self):
         return round(self.mean("rollout/workers"))
 
@@ -130,9 +147,11 @@ def measure_forward(program, run):
     longest = max(row["response_length/max"] for row in run.steps)
     mean_lines = []
     for context in CONTEXTS[: 1 + sum(context < longest for context in CONTEXTS)]:
-        words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", ROWS, "--as",
-                 "tree,sequences", "--context", str(context), "--repeat", "60"]
-        mean_lines += map(mean_line, zip(*run_together(words, run.workers())))
+        for kind, most in (("tree", ROWS[-1]), ("sequences", run.sequences())):
+            rows = ",".join(str(rows) for rows in ROWS if rows <= most)
+            words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", rows, "--as", kind,
+                     "--context", str(context), "--repeat", "60"]  # fmt: skip
+            mean_lines += map(mean_line, zip(*run_together(words, run.workers())))
     return mean_lines
 
 
@@ -143,8 +162,9 @@ def prompt_tokens(run):
 def measure_update(program, run):
     """costs.train_efficiency: as CostModel::training in src/simulate/cost_model.cpp, solved for it."""
     config = run.model_config()
-    length, samples = int(run.mean("response_length/mean")), run.option("rollout.n")
-    prompts = max(1, round(PACKS * run.option("actor.ppo_max_token_len_per_gpu") / (samples * length)))
+    length, tokens = run.mean_context(), PACKS * run.option("actor.ppo_max_token_len_per_gpu")
+    samples = min(run.option("rollout.n"), max(1, round(tokens / length)))
+    prompts = max(1, round(tokens / (samples * length)))
     words = [program, "bench", "train", "--model", run.option("model.path"), "--prompts", str(prompts), "--samples",
              str(samples), "--prompt-tokens", str(prompt_tokens(run)), "--new-tokens", str(length), "--repeat", "4"]
     line = mean_line([lines[-1] for lines in run_together(words, run.workers())])
@@ -202,6 +222,7 @@ def predict(program, run, costs, folder):
         "max_num_seqs": run.option("rollout.max_num_seqs"),
         "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,
         "bench_suffix": suffix, "bench_forward": forward, "stride": 1,
+        "zero_std": run.zero_std(),
         "costs.train_efficiency": f"{costs.train_efficiency():.4g}"}
     words = [program, "simulate", *(f"{name}={value}" for name, value in options.items()), "--json"]
     return mean_line([run_program([*words, f"seed={seed}"])[0] for seed in range(SEEDS)])

@@ -34,6 +34,7 @@ struct SimulateOptions {
   double suffix_acceptance = 0.64;
   double suffix_draft_rate = 1;
   std::vector<double> acceptance_by_position = {1, 1, 1, 1};
+  std::string zero_std = "forward";
   double reward_seconds = 0;
   int64_t reward_concurrency = 0;
   double logprob_passes = 0;
@@ -80,6 +81,10 @@ struct SimulateOptions {
     add(ways, "ways",
         "Ways to compare (tlt simulate --list), each also with +partial or +one-step-off.");
     visit_acceptance(add);
+    add(zero_std, "zero_std",
+        "lengths=rollouts:FOLDER: what the update does with groups whose scores are all the same: "
+        "forward (passes for metrics, as tlt train), skip (actor.skip_zero_advantages) or train "
+        "(verl; and with a KL loss or an entropy bonus).");
     add(reward_seconds, "reward_seconds", "Seconds to score a response.");
     add(reward_concurrency, "reward_concurrency",
         "Responses scored at a time, those of all workers together; 0: any number.");
@@ -130,6 +135,8 @@ struct SimulateOptions {
   }
   // Throws InputError if a value is invalid or two contradict each other.
   void check() const;
+  // Of a group's gradients: what the update of one with equal scores takes. REQUIRES: check()
+  double zero_std_share() const;
 };
 
 }  // namespace tlt::simulate

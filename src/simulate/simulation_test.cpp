@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/simulation.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -139,6 +140,31 @@ TEST(SimulationTest, SequencesHaveTheDraftAfterTheirTokens) {
     sequence.generated = generated;
     EXPECT_EQ(sequence.suffix_draft().tokens, tokens) << generated;
   }
+}
+
+// The second of two groups is short and has equal scores.
+TEST(SimulationTest, GroupsWithEqualScoresAreNotTrainedOn) {
+  const TestFolder folder;
+  std::string rows;
+  for (const auto& [tokens, score] : {std::pair(2000, 0), {2000, 1}, {1000, 0}, {1000, 0}})
+    rows += fmt::format("{{\"response_tokens\":{},\"score\":{}}}\n", tokens, score);
+  write_file_atomic(folder / "1.jsonl", rows);
+  SimulateOptions options;
+  options.workers = options.total_training_steps = 1;
+  options.train_batch_size = options.n = 2;
+  options.lengths = "rollouts:" + folder.path();
+  const auto run = [&](const char* zero_std, const char* way) {
+    options.zero_std = zero_std;
+    return run_simulation(options, way).at(0);
+  };
+  const double all = run("train", "plain").update;
+  EXPECT_NEAR(run("forward", "plain").update / all, 7.0 / 9, 0.05);
+  EXPECT_NEAR(run("skip", "plain").update / all, 2.0 / 3, 0.05);
+  options.workers = 2;  // the one with the short group has idle time
+  const double early = run("train", "plain-early").gradients;
+  EXPECT_GT(early, 0);
+  EXPECT_NEAR(run("forward", "plain-early").gradients / early, 1.0 / 3, 1e-6);
+  EXPECT_EQ(run("skip", "plain-early").gradients, 0);
 }
 
 // A response of 7,000 tokens: of each 7 the first has a draft of 8 tokens, of which 3 are accepted,

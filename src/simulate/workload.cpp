@@ -36,24 +36,30 @@ double response_tokens(const nlohmann::json& row) {
                    kBytesPerToken);
 }
 
-std::vector<double> read_rollouts(const std::string& path) {
-  std::vector<double> lengths;
+std::optional<double> score_of(const nlohmann::json& row) {
+  const auto score = row.find("score");
+  if (score == row.end() || !score->is_number()) return std::nullopt;
+  return score->get<double>();
+}
+
+std::vector<RecordedResponse> read_rollouts(const std::string& path) {
+  std::vector<RecordedResponse> responses;
   JsonLinesReader reader(path);
   for (nlohmann::json row; reader.try_next(row);) {
     const double tokens = response_tokens(row);
     TLT_CHECK_INPUT(tokens > 0, reader.place(),
                     ": neither response_tokens above 0 nor verl's output; give a file of a run's "
                     "folder rollouts/, or of verl's trainer.rollout_data_dir");
-    lengths.push_back(tokens);
+    responses.push_back({tokens, score_of(row)});
   }
-  TLT_CHECK_INPUT(!lengths.empty(), path,
+  TLT_CHECK_INPUT(!responses.empty(), path,
                   ": no responses; give a file of a run's folder rollouts/");
-  return lengths;
+  return responses;
 }
 
-std::vector<std::vector<double>> read_steps(const std::string& folder,
-                                            const SimulateOptions& options) {
-  std::vector<std::vector<double>> steps;
+std::vector<std::vector<RecordedResponse>> read_steps(const std::string& folder,
+                                                      const SimulateOptions& options) {
+  std::vector<std::vector<RecordedResponse>> steps;
   for (const std::string& file : data::find_step_files(folder)) {
     steps.push_back(read_rollouts(file));
     TLT_CHECK_INPUT(std::ssize(steps.back()) == options.train_batch_size * options.n, file, " has ",
@@ -88,7 +94,7 @@ Workload::Workload(const SimulateOptions& options)
     kind_ = Kind::kReplay;
     steps_ = read_steps(rest, options);
   } else if (kind == "rollouts") {
-    table_ = read_rollouts(rest);
+    for (const RecordedResponse& response : read_rollouts(rest)) table_.push_back(response.tokens);
     std::ranges::sort(table_);
   } else if (kind == "servegen") {
     table_ = read_trace(rest);
@@ -142,9 +148,9 @@ void Workload::read_suffix_replay(const std::string& path) {
                   suffix_replay_.responses(), " responses, and lengths has ", responses,
                   "; run tlt bench suffix with the folder of lengths");
   size_t response = 0;
-  for (std::vector<double>& step : steps_)
-    for (double& tokens : step)
-      tokens = static_cast<double>(suffix_replay_.drafts(response++).size());
+  for (std::vector<RecordedResponse>& step : steps_)
+    for (RecordedResponse& recorded : step)
+      recorded.tokens = static_cast<double>(suffix_replay_.drafts(response++).size());
 }
 
 std::span<const SuffixDraft> Workload::suffix_drafts(int64_t step, int64_t prompt,
@@ -154,12 +160,21 @@ std::span<const SuffixDraft> Workload::suffix_drafts(int64_t step, int64_t promp
                                replayed_response(prompt, sample));
 }
 
+bool Workload::has_gradient(int64_t step, int64_t prompt) const {
+  if (kind_ != Kind::kReplay || samples_ == 1) return true;
+  const auto group = std::span(steps_[replayed_step(step)])
+                         .subspan(replayed_response(prompt, 0), static_cast<size_t>(samples_));
+  return std::ranges::any_of(group, [&](const RecordedResponse& response) {
+    return !response.score || response.score != group.front().score;
+  });
+}
+
 int64_t Workload::length(int64_t step, int64_t prompt, int64_t sample) const {
   const auto limited = [&](double tokens) {
     return std::clamp(std::llround(tokens), 1LL, static_cast<long long>(most_));
   };
   if (kind_ == Kind::kReplay)
-    return limited(steps_[replayed_step(step)][replayed_response(prompt, sample)]);
+    return limited(steps_[replayed_step(step)][replayed_response(prompt, sample)].tokens);
   const auto score = [&](uint32_t of) {
     return RandomStream(seed_, {.step = static_cast<uint32_t>(step),
                                 .prompt = static_cast<uint32_t>(prompt),

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,12 @@
 
 namespace tlt::simulate {
 
+// A response of a run, or of verl's.
+struct RecordedResponse {
+  double tokens = 0;
+  std::optional<double> score = {};
+};
+
 class Workload {
  public:
   // InputError: not one of the forms of SimulateOptions::lengths, or a file that cannot be used.
@@ -27,6 +34,9 @@ class Workload {
 
   // From 1 to max_response_length.
   int64_t length(int64_t step, int64_t prompt, int64_t sample) const;
+
+  // False for a replayed group whose scores are all the same: its advantages are 0.
+  bool has_gradient(int64_t step, int64_t prompt) const;
 
   // The file bench_suffix; empty without one.
   const SuffixReplay& suffix_replay() const { return suffix_replay_; }
@@ -50,8 +60,8 @@ class Workload {
   const int64_t samples_;
   Kind kind_ = Kind::kTable;
   double median_ = 0, shape_ = 0;
-  std::vector<double> table_;               // quantiles at equal distances
-  std::vector<std::vector<double>> steps_;  // replayed: the responses of each step, by group
+  std::vector<double> table_;                         // quantiles at equal distances
+  std::vector<std::vector<RecordedResponse>> steps_;  // replayed: of each step, by group
   SuffixReplay suffix_replay_;
 };
 

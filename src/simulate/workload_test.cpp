@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/workload.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -104,6 +105,29 @@ TEST(WorkloadTest, FoldersOfRolloutsAreReplayed) {
   EXPECT_THAT([&] { const Workload other(options); },
               ::testing::ThrowsMessage<InputError>(::testing::HasSubstr(
                   "11.jsonl has 3 responses, not train_batch_size=2 times n=2")));
+}
+
+// Groups of two: other scores, the same, none, and one.
+TEST(WorkloadTest, GroupsWithEqualScoresHaveNoGradient) {
+  const TestFolder folder;
+  std::string rows;
+  for (const char* score : {R"(,"score":0)", R"(,"score":1)", R"(,"score":0.5)", R"(,"score":0.5)",
+                            "", "", R"(,"score":1)", ""})
+    rows += fmt::format("{{\"response_tokens\":7{}}}\n", score);
+  write_file_atomic(folder / "1.jsonl", rows);
+  SimulateOptions options = with_lengths("rollouts:" + folder.path());
+  options.train_batch_size = 4;
+  options.n = 2;
+  const auto have_gradients = [&] {
+    const Workload workload(options);
+    std::vector<bool> have;
+    for (int64_t prompt = 0; prompt < 4; ++prompt) have.push_back(workload.has_gradient(0, prompt));
+    return have;
+  };
+  EXPECT_THAT(have_gradients(), ::testing::ElementsAre(true, false, true, true));
+  options.train_batch_size = 8;
+  options.n = 1;
+  EXPECT_THAT(have_gradients(), ::testing::Each(true)) << "nothing to compare with";
 }
 
 // A draft of as many tokens as the response's number, after the only token.

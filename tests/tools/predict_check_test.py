@@ -23,6 +23,9 @@ n = 2
 max_num_seqs = 8
 [actor]
 ppo_max_token_len_per_gpu = 4096
+entropy_coeff = {entropy}
+use_kl_loss = false
+skip_zero_advantages = {skips}
 [speculative]
 enable = {speculates}
 drafters = {drafters}
@@ -39,11 +42,10 @@ with open("{log}", "a") as log:
 if words[:2] == ["bench", "forward"]:
     assert words[-2:] == ["--threads", str(max(1, os.cpu_count() // 2))], words
     context = int(words[words.index("--context") + 1])
-    for kind in ("tree", "sequences"):
-        for rows in (1, 64):
-            print(json.dumps({{"as": kind, "rows": rows, "context": context, "forward_seconds_p50": 0.9,
-                              "head_seconds_p50": 0.9, "forward_seconds_mean": 0.0008,
-                              "head_seconds_mean": 0.0002}}))
+    for rows in (1, 64):
+        print(json.dumps({{"as": words[words.index("--as") + 1], "rows": rows, "context": context,
+                          "forward_seconds_p50": 0.9, "head_seconds_p50": 0.9, "forward_seconds_mean": 0.0008,
+                          "head_seconds_mean": 0.0002}}))
 elif words[:2] == ["bench", "train"]:
     print(json.dumps({{"train_tokens_per_second": 10000.0}}))
 elif words[0] == "train":
@@ -54,16 +56,18 @@ else:
 """
 
 
-def write_run(folder, drafters, seconds):
+def write_run(folder, drafters, seconds, groups_with_equal_scores=0, entropy=0.0, skips=False):
     (folder / "rollouts").mkdir(parents=True)
-    options = OPTIONS.format(root=ROOT, speculates=str(bool(drafters)).lower(), drafters=json.dumps(drafters))
+    options = OPTIONS.format(root=ROOT, speculates=str(bool(drafters)).lower(), drafters=json.dumps(drafters),
+                             entropy=entropy, skips=str(skips).lower())  # fmt: skip
     (folder / "options.toml").write_text(options)
     rows = []
     for step in (1, 2, 3):
         is_first = step == 1  # would be seen in each of the figures
         rows_of_step = ({"response_tokens": 20 if is_first else 40, "input": str(10 * step + group),
-                         "output": output[: 20 if is_first else 40]}
-                        for group in range(4) for output in OUTPUTS)  # fmt: skip
+                         "output": output[: 20 if is_first else 40],
+                         "score": 1.0 if group < groups_with_equal_scores else number}
+                        for group in range(4) for number, output in enumerate(OUTPUTS))  # fmt: skip
         (folder / "rollouts" / f"{step:06}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows_of_step))
         rows.append({"step": step, "timing_s/step": 9.0 if is_first else seconds,
                      "timing_s/gen": 8.0 if is_first else 0.042, "rollout/idle_share": 0.5 if is_first else 0.0,
@@ -97,6 +101,13 @@ def main():
         assert ended.returncode == 0, ended.stdout + ended.stderr
         assert "plain" in ended.stdout and abs(error_of(ended.stdout, "rollout, s")) <= 0.05, ended.stdout
         assert abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout
+        # Two of the groups have no gradient, but with an entropy bonus.
+        for entropy, skips, trained in ((0.0, False, 88 + 88 / 3), (0.0, True, 88), (0.1, False, 176)):
+            run = folder / f"equal_{trained:.0f}"
+            seconds = 0.042 + trained / 10000 + 0.004
+            write_run(run, [], seconds, groups_with_equal_scores=2, entropy=entropy, skips=skips)
+            ended = check(fake, run)
+            assert abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout + ended.stderr
         write_run(folder / "slow", ["suffix", "eagle"], 1.0)
         ended = check(fake, folder / "slow")
         assert ended.returncode == 1 and error_of(ended.stdout, "step, s") < -0.5, ended.stdout + ended.stderr
