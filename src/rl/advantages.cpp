@@ -92,6 +92,9 @@ std::vector<double> group_advantages(const run::AlgorithmOptions& options,
                                      std::span<const train::TrainSample> samples) {
   std::vector<double> advantages(rewards.begin(), rewards.end());
   if (rewards.size() < 2) return advantages;
+  // Without this, rounding of the mean would give equal rewards such as 0.1 an advantage.
+  if (std::ranges::all_of(rewards, [&](double reward) { return reward == rewards[0]; }))
+    return std::vector<double>(rewards.size());
   const auto n = static_cast<double>(rewards.size());
   if (options.adv_estimator == "grpo_passk")
     return best_advantages(rewards, options.norm_adv_by_std_in_grpo);

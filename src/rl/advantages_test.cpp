@@ -66,8 +66,10 @@ TEST(AdvantagesTest, WithoutNormOnlySubtractsTheMean) {
 }
 
 TEST(AdvantagesTest, EqualScoresHaveZeroAdvantage) {
+  const std::vector<double> tenths(8, 0.1);  // whose sum is not 0.8
   for (const char* estimator : {"grpo", "rloo", "opo", "gpg", "max_rl", "grpo_passk"})
-    for (const double a : advantages(with(estimator), {1, 1, 1})) EXPECT_EQ(a, 0) << estimator;
+    for (const auto& scores : {std::vector<double>{1, 1, 1}, tenths})
+      for (const double a : advantages(with(estimator), scores)) EXPECT_EQ(a, 0) << estimator;
 }
 
 TEST(AdvantagesTest, GroupOfOneKeepsItsScore) {
