@@ -35,8 +35,9 @@ void DriftTrigger::rested(double acceptance) {
   watched_ += kNewestShare * (acceptance - watched_);
   if (watched_ >= (1 - kDrift) * level_) return;
   rests_ = false;
-  gains_.clear();
-  seconds_.clear();
+  if (seconds_.empty()) return;
+  seconds_ = {sum(seconds_) / static_cast<double>(seconds_.size())};
+  gains_ = {level_ / watched_ - 1};
 }
 
 nlohmann::json DriftTrigger::save() const {

@@ -3,7 +3,8 @@
 // Training continues while each training improves acceptance on held-out responses; when the latest
 // kPatience trainings together gained less than kLeastGain it rests. In steps without training,
 // because it rests or because other work was worth more, acceptance is watched: once it has fallen
-// by kDrift, because the policy has changed, training starts again and its gain is not known.
+// by kDrift, because the policy has changed, training starts again, and is expected to regain what
+// was lost.
 //
 // Not here   how acceptance is measured (idle_trainer.h).
 // Threading  none of its own. A value: copies are independent.
@@ -33,7 +34,8 @@ class DriftTrigger {
   // training and with it, on the same responses. Values that are not above 0 (nothing to measure on)
   // are ignored.
   void trained(double before, double after, double seconds);
-  // The relative gain in acceptance for each second of the latest trainings; infinity: not known.
+  // The relative gain in acceptance for each second of the latest trainings; infinity: there was
+  // none.
   double gain_per_second() const;
   // The draft model was measured in a step without training.
   void rested(double acceptance);

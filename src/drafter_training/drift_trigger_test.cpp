@@ -58,13 +58,14 @@ TEST(DriftTriggerTest, KnowsTheGainOfTheLatestTrainings) {
   EXPECT_NEAR(trigger.gain_per_second(), 0.05, 1e-12);
 }
 
-TEST(DriftTriggerTest, GainIsNotKnownOnceAcceptanceHasFallenWithoutTraining) {
+TEST(DriftTriggerTest, WhatIsLostWithoutTrainingIsExpectedToBeRegained) {
   DriftTrigger trigger;
   trigger.trained(4, 4.1, 1);
+  trigger.trained(4.1, 4.1, 3);
   trigger.rested(4.1);  // other work was worth more
-  EXPECT_NEAR(trigger.gain_per_second(), 0.025, 1e-12);
-  for (int i = 0; i < 10; ++i) trigger.rested(3.6);
-  EXPECT_EQ(trigger.gain_per_second(), std::numeric_limits<double>::infinity());
+  EXPECT_NEAR(trigger.gain_per_second(), 0.025 / 4, 1e-12);
+  for (int i = 0; i < 50; ++i) trigger.rested(3.28);
+  EXPECT_NEAR(trigger.gain_per_second(), (4.1 / 3.28 - 1) / 2, 1e-6) << "a training takes 2 s";
   EXPECT_TRUE(trigger.wants_training());
 }
 

@@ -28,7 +28,7 @@ struct IdleValues {
   // the gain in acceptance is large enough to be measured.
   double trained_share = 0;
   // Relative gain in acceptance length for each second that a worker trains the draft model; 0:
-  // training does not help, infinity: not known yet.
+  // training does not help, infinity: it was never trained.
   double acceptance_gain = 0;
 };
 

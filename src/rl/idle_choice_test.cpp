@@ -65,7 +65,9 @@ struct Simulation {
   double idle_seconds = 0, trained_seconds = 0;
   int first_use = -1;  // step
 
-  Simulation(int steps, double other_drafter, const std::function<double(double)>& acceptance) {
+  // `kept`: the share of its acceptance that a step without training leaves.
+  Simulation(int steps, double other_drafter, const std::function<double(double)>& acceptance,
+             double kept = 1) {
     drafter_training::DriftTrigger trigger;
     for (int step = 0; step < steps; ++step) {
       const double before = acceptance(trained_seconds);
@@ -79,7 +81,7 @@ struct Simulation {
                             .acceptance_gain = trigger.gain_per_second()});
       idle_seconds += kIdleSeconds;
       if (!trains) {
-        trigger.rested(before);
+        trigger.rested(kept * before);
         continue;
       }
       trained_seconds += kIdleSeconds;
@@ -106,6 +108,14 @@ TEST(IdleChoiceTest, ADraftModelThatNeverWinsCostsABoundedShare) {
   EXPECT_EQ(run.first_use, -1);
   EXPECT_LE(run.trained_seconds, kExploredShare * run.idle_seconds + 2 * Simulation::kIdleSeconds);
   EXPECT_GE(run.trained_seconds, kExploredShare * run.idle_seconds);
+}
+
+// What it learns is lost when the policy has changed, and can be regained.
+TEST(IdleChoiceTest, ADriftingDraftModelThatNeverWinsCostsABoundedShare) {
+  const auto level = [](double t) { return t > 0 ? 2.0 : 1.0; };
+  const Simulation run(500, 4, level, /*kept=*/0.8);
+  EXPECT_LE(run.trained_seconds, kExploredShare * run.idle_seconds + 2 * Simulation::kIdleSeconds);
+  EXPECT_GT(run.trained_seconds, 2 * Simulation::kIdleSeconds);
 }
 
 // Once it no longer rises, it costs nothing.
