@@ -148,8 +148,9 @@ struct LossOptions {
     v(entropy_coeff, "entropy_coeff", Affects::kResults,
       "Weight of the entropy, which is subtracted from the loss.");
     v(skip_zero_advantages, "skip_zero_advantages", Affects::kResults,
-      "No forward pass for responses without a gradient, as those of a group with equal scores. "
-      "The weights are the same; entropy and ppo_kl are means of the other responses.");
+      "Leave out responses without a gradient, such as those of a group with equal scores, from "
+      "the "
+      "update. The weights are the same; entropy and ppo_kl are means of the other responses.");
   }
   void check() const;
 };

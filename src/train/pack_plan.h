@@ -8,7 +8,7 @@
 // Borrows    the samples.
 // Threading  engine thread only.
 //
-//   const PackPlan plan(samples, loss, /*max_tokens=*/4096);
+//   const PackPlan plan(samples, learns, /*max_tokens=*/4096);
 //   for (size_t i : plan.share(is_done, comm)) { … plan.load(plan.packs()[i], tape) … }
 //
 // SPDX-License-Identifier: Apache-2.0

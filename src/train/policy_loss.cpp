@@ -114,8 +114,8 @@ void PolicyLoss::complete(std::span<const TrainSample> batch) {
   samples_ = share_ = 0;
   for (const TrainSample& sample : batch) {
     samples_ += sample.response_size() > 0;
-    for (int64_t i = 0; i < sample.response_size(); ++i)
-      share_ += sample.weight(i) * token_weight(sample);
+    const double token_share = token_weight(sample);
+    for (int64_t i = 0; i < sample.response_size(); ++i) share_ += sample.weight(i) * token_share;
   }
 }
 
@@ -344,25 +344,27 @@ std::vector<double> PolicyLoss::take_sums() {
           sums.teacher_loss, sums.teacher_kl, sums.samples,   sums.share,   sums.mean_weight};
 }
 
-// What is not known of samples without a forward pass is the mean of the others; NaN if there are
-// none.
+// What is not known of samples without a forward pass is the mean of the others. That they have no
+// clipped tokens is known, where the bounds depend on the advantage.
 std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
     std::span<const double> sums) const {
   TLT_CHECK(sums.size() == 15);
   const bool skips = sums[12] < samples_;
   const double measured_scale = skips ? gradient_scale_ * share_ / sums[13] : gradient_scale_,
-               mean_scale = skips ? 1 / sums[14] : token_scale_;
+               mean_scale = skips ? 1 / sums[14] : token_scale_,
+               clip_scale =
+                   mode_ == Mode::kCispo || mode_ == Mode::kClipCov ? mean_scale : token_scale_;
   const double pg = gradient_scale_ * sums[0], kl = measured_scale * sums[1],
                entropy = measured_scale * sums[2];
   const bool is_distilled = options_.distillation.is_exact();
-  const double loss = pg - (options_.entropy_coeff > 0 ? options_.entropy_coeff * entropy : 0) +
-                      (kl_type_ && options_.kl_loss_coef > 0 ? options_.kl_loss_coef * kl : 0) +
+  const double loss = pg - options_.entropy_coeff * entropy +
+                      (options_.use_kl_loss ? options_.kl_loss_coef * kl : 0) +
                       (is_distilled ? options_.distillation.coef * gradient_scale_ * sums[10] : 0);
   std::vector<std::pair<std::string, double>> metrics = {
       {"actor/loss", loss},
       {"actor/pg_loss", pg},
       {"actor/entropy", entropy},
-      {"actor/pg_clipfrac", token_scale_ * sums[3]},
+      {"actor/pg_clipfrac", clip_scale * sums[3]},
       {"actor/pg_clipfrac_lower", token_scale_ * sums[4]},
       {"actor/ppo_kl", mean_scale * sums[5]}};
   if (options_.use_kl_loss) {

@@ -76,7 +76,8 @@ class PolicyLoss final : public TokenLoss {
   };
   // Divided by the denominators already: the sums of all packs and workers are just added.
   struct Sums {
-    double samples = 0, share = 0, mean_weight = 0;  // measured; their factors in loss and means
+    double samples = 0;                 // with a forward pass
+    double share = 0, mean_weight = 0;  // of their tokens: the factors in the loss and in means
     double pg_loss = 0, kl_loss = 0, entropy = 0, clipped = 0, clipped_lower = 0, ppo_kl = 0;
     // Importance weights: mean, share above the threshold, and the mean and mean square of those
     // between 1 / threshold and threshold.

@@ -253,6 +253,14 @@ PackPlan Trainer::plan_of(std::span<const TrainSample> samples) const {
   return {samples, learns, options_.max_tokens, progress_->loss->measures_all()};
 }
 
+// If nothing in it has a gradient, its first group is measured.
+PackPlan Trainer::plan_of_batch(std::span<const TrainSample> samples) const {
+  PackPlan plan = plan_of(samples);
+  if (!plan.packs().empty()) return plan;
+  const std::span<const TrainSample> group = groups_of(samples).front();
+  return {group, std::vector<bool>(group.size()), options_.max_tokens};
+}
+
 // Of all workers; if they are valid, sum_ has what the optimizer needs of them afterwards. Changes no
 // weights.
 TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
@@ -265,7 +273,7 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
   if (kind == LossKind::kValue) start(std::make_unique<ValueLoss>(options_.loss, samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   const bool is_shown = try_show_batch(samples);
-  const PackPlan plan = plan_of(samples);
+  const PackPlan plan = plan_of_batch(samples);
   const Early early = take_early(plan, samples);
   const bool is_complete =
       try_compute(plan, plan.share(early.is_done, comm_, early.loads)) && is_shown;

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "base/progress.h"
 
 namespace tlt::run {
@@ -54,7 +52,7 @@ bool has_kl(const Metrics& metrics) {
 std::string train_line(const StepPlace& position, const Metrics& metrics) {
   std::string line = step_prefix(position);
   const auto add = [&](const char* name, const char* format, double factor = 1) {
-    if (const auto value = metrics.find(name); value && !std::isnan(*value))
+    if (const auto value = metrics.find(name))
       line += fmt::format(fmt::runtime(format), *value * factor);
   };
   add("main/score", "  score {:.3f}");

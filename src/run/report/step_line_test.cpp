@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 namespace tlt::run {
 namespace {
 
@@ -41,16 +39,6 @@ TEST(StepLineTest, StepIsOneLine) {
   EXPECT_THAT(step_lines({3, 30, 310.0}, with_main(a_step())),
               ElementsAre("step  3/30  score 0.430  entropy 0.45  trunc   2%  12.3k tok/s  "
                           "accept 2.85   4.2 s (gen 1.3 upd 2.4)  ETA 5:10"));
-}
-
-// actor.skip_zero_advantages, and all groups have equal scores.
-TEST(StepLineTest, WhatIsNotKnownIsLeftOut) {
-  Metrics metrics = a_step();
-  for (const char* name : {"actor/ppo_kl", "actor/entropy"})
-    metrics.set(name, std::numeric_limits<double>::quiet_NaN());
-  EXPECT_THAT(step_lines({3, 30, 310.0}, with_main(metrics)),
-              ElementsAre("step  3/30  score 0.430  trunc   2%  12.3k tok/s  accept 2.85   4.2 s "
-                          "(gen 1.3 upd 2.4)  ETA 5:10"));
 }
 
 TEST(StepLineTest, ValidationIsASeparateLine) {
