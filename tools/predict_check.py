@@ -26,6 +26,7 @@ import tomllib
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = (64, 512, 2048)  # of these up to the first that no response exceeds
+GROUP_ESTIMATORS = ("grpo", "grpo_passk", "pass_at_k", "rloo", "opo", "gpg", "max_rl")  # equal scores: no advantage
 SEEDS = 4  # simulations of which the mean counts: which tokens of the draft model are accepted is drawn
 PACKS = 2  # full ones of the update that is measured: smaller ones take longer for each token
 DEVICE_PEAK = 0.233e12  # of the simulator's device cpu
@@ -91,8 +92,10 @@ class Run:
 
     def zero_std(self):
         """What the update does with groups whose scores are all the same."""
-        actor = self.option("actor")
-        if actor["entropy_coeff"] > 0 or actor["use_kl_loss"] and actor["kl_loss_coef"] > 0:
+        actor, algorithm = self.option("actor"), self.option("algorithm")
+        if (actor["entropy_coeff"] > 0 or actor["use_kl_loss"] and actor["kl_loss_coef"] > 0
+                or algorithm["adv_estimator"] not in GROUP_ESTIMATORS or algorithm["use_kl_in_reward"]
+                or self.option("distillation.teacher")):  # fmt: skip
             return "train"
         return "skip" if actor.get("skip_zero_advantages") else "forward"
 
@@ -148,7 +151,7 @@ def measure_forward(program, run):
     mean_lines = []
     for context in CONTEXTS[: 1 + sum(context < longest for context in CONTEXTS)]:
         for kind, most in (("tree", ROWS[-1]), ("sequences", run.sequences())):
-            rows = ",".join(str(rows) for rows in ROWS if rows <= most)
+            rows = ",".join(str(rows) for rows in ROWS if rows < 2 * most)
             words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", rows, "--as", kind,
                      "--context", str(context), "--repeat", "60"]  # fmt: skip
             mean_lines += map(mean_line, zip(*run_together(words, run.workers())))

@@ -82,9 +82,9 @@ struct SimulateOptions {
         "Ways to compare (tlt simulate --list), each also with +partial or +one-step-off.");
     visit_acceptance(add);
     add(zero_std, "zero_std",
-        "lengths=rollouts:FOLDER: what the update does with groups whose scores are all the same: "
-        "forward (passes for metrics, as tlt train), skip (actor.skip_zero_advantages) or train "
-        "(verl; and with a KL loss or an entropy bonus).");
+        "What the update does with groups of equal scores, in the responses of "
+        "lengths=rollouts:FOLDER: a forward pass for metrics (forward), nothing (skip, as with "
+        "actor.skip_zero_advantages) or a forward and backward pass (train, as verl).");
     add(reward_seconds, "reward_seconds", "Seconds to score a response.");
     add(reward_concurrency, "reward_concurrency",
         "Responses scored at a time, those of all workers together; 0: any number.");
