@@ -124,7 +124,7 @@ TEST(TrainerTest, WorkersAndPacksChangeNoBitWithCovariances) {
 }
 
 // Whichever collective fails, the others compute the optimizer step again, and all of them or none
-// have taken it. After a section they go on with what the lost worker has computed.
+// have taken it. After a section they continue with what the lost worker has computed.
 TEST(TrainerTest, WorkerLostAtAnyCollectiveChangesNoBitOfTheWeights) {
   const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
   const auto learn = [&](cluster::Comm& comm) {
@@ -548,7 +548,7 @@ TEST(TrainerTest, EarlyGradientsChangeNoBit) {
   }
 }
 
-// An update that measures or skips zero advantages, after each worker has gone through so many
+// An update that measures or skips zero advantages. Before it, each worker computes `early_layers`
 // layers of a group.
 Updated update_with_zeros(std::span<const TrainSample> samples, LossOptions loss, bool skips,
                           int workers = 1, int64_t early_layers = 0) {
