@@ -97,7 +97,7 @@ class Run:
                 or algorithm["adv_estimator"] not in GROUP_ESTIMATORS or algorithm["use_kl_in_reward"]
                 or self.option("distillation.teacher")):  # fmt: skip
             return "train"
-        return "skip" if actor.get("skip_zero_advantages") else "forward"
+        return "forward"
 
     def workers(self):
         return round(self.mean("rollout/workers"))

@@ -7,7 +7,6 @@
 #include "cluster/launch.h"
 #include "rl/advantages.h"
 #include "train/pack_plan.h"
-#include "train/policy_loss.h"
 
 namespace tlt::rl {
 
@@ -77,25 +76,9 @@ std::vector<std::vector<float>> EarlyGradients::reference_of(
   return logprobs;
 }
 
-bool EarlyGradients::takes(std::span<const run::Rollout> rollouts) const {
-  if (rollouts.front().prompt >= prompts_) return false;
-  const train::PolicyLoss loss(options_.trainer_options().loss, {/*tokens=*/1, /*sequences=*/1});
-  if (reference_ || loss.measures_all()) return true;
-  Group group = make_group({}, rollouts);
-  add_advantages(options_.algorithm, group.scores, options_.rollout.n, group.samples,
-                 group.baselines);
-  return std::ranges::any_of(
-      group.samples, [&](const train::TrainSample& sample) { return loss.learns_from(sample); });
-}
-
 void EarlyGradients::begin(std::span<const int32_t> prompt,
                            std::span<const run::Rollout> rollouts) {
-  TLT_CHECK(!has_work() && rollouts.front().prompt < prompts_);
-  group_ = make_group(prompt, rollouts);
-}
-
-EarlyGradients::Group EarlyGradients::make_group(std::span<const int32_t> prompt,
-                                                 std::span<const run::Rollout> rollouts) const {
+  TLT_CHECK(!has_work() && takes(rollouts.front().prompt));
   Group group;
   if (options_.algorithm.has_greedy_baseline()) {
     group.baselines = {rollouts.back().score};
@@ -105,7 +88,7 @@ EarlyGradients::Group EarlyGradients::make_group(std::span<const int32_t> prompt
     group.samples.push_back(make_sample(prompt, rollout));
     group.scores.push_back(rollout.score);
   }
-  return group;
+  group_ = std::move(group);
 }
 
 bool EarlyGradients::try_part() {

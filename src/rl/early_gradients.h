@@ -11,7 +11,7 @@
 //
 //   EarlyGradients early(options, trainer, /*reference=*/nullptr);
 //   early.begin_step();
-//   if (early.takes(rollouts)) early.begin(prompt_tokens, rollouts);   // all samples, scored
+//   if (early.takes(prompt)) early.begin(prompt_tokens, rollouts);   // all samples, scored
 //   while (is_idle && early.try_part()) …
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -50,9 +50,8 @@ class EarlyGradients {
   void begin_step();
   // The reference logprobs of the samples that were computed early; an empty list: they were not.
   std::vector<std::vector<float>> reference_of(std::span<const train::TrainSample> samples) const;
-  // Whether the update needs passes of this group that may be computed early. The group as for
-  // begin().
-  bool takes(std::span<const run::Rollout> rollouts) const;
+  // Whether gradients of this prompt of the step may be computed early.
+  bool takes(uint32_t prompt) const { return prompt < prompts_; }
   // All responses to such a prompt, scored, in order; with ReMax the last is the greedy one.
   // REQUIRES: !has_work(); no other worker computes this group.
   void begin(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts);
@@ -73,7 +72,6 @@ class EarlyGradients {
     std::vector<std::vector<int32_t>> tokens;  // of each sample
     std::vector<std::vector<float>> logprobs;
   };
-  Group make_group(std::span<const int32_t> prompt, std::span<const run::Rollout> rollouts) const;
   void set_advantages();
 
   const run::RunOptions& options_;

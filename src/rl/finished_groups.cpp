@@ -6,7 +6,7 @@
 
 namespace tlt::rl {
 
-void FinishedGroups::begin(int64_t samples, Takes takes) {
+void FinishedGroups::begin(int64_t samples, std::function<bool(uint32_t)> takes) {
   *this = {};
   samples_ = samples;
   takes_ = std::move(takes);
@@ -32,8 +32,8 @@ void FinishedGroups::attach(const reward::ScoredSample& sample) {
           group, [&](size_t i) { return rollouts_[i].response.sample == rollout.response.sample; }))
     return;
   group.push_back(sample.id);
-  if (std::ssize(group) == samples_ && !begun_again_.contains(rollout.prompt) &&
-      takes_(rollouts_of(rollout.prompt)))
+  if (std::ssize(group) == samples_ && takes_(rollout.prompt) &&
+      !begun_again_.contains(rollout.prompt))
     complete_.push_back(rollout.prompt);
 }
 

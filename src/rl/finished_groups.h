@@ -5,7 +5,7 @@
 // Not here   scoring (reward/reward_pool.h); who computes a group (rollout_phase.h).
 // Threading  engine thread only.
 //
-//   finished.begin(samples, [&](std::span<const run::Rollout> group) { return early.takes(group); });
+//   finished.begin(samples, [&](uint32_t prompt) { return early.takes(prompt); });
 //   rewards.submit(finished.add(rollout), …);
 //   for (const reward::ScoredSample& sample : rewards.poll()) finished.attach(sample);
 //   const std::vector<run::Rollout> group = finished.take_oldest();
@@ -19,7 +19,6 @@
 #include <functional>
 #include <map>
 #include <set>
-#include <span>
 #include <vector>
 
 #include "reward/reward_pool.h"
@@ -29,10 +28,9 @@ namespace tlt::rl {
 
 class FinishedGroups {
  public:
-  using Takes = std::function<bool(std::span<const run::Rollout> group)>;
-
-  // Empty, of groups of `samples`. `takes`: whether a scored group is one to compute early.
-  void begin(int64_t samples, Takes takes);
+  // Empty, of groups of `samples`. `takes`: whether the group of a prompt, by index, is one to
+  // compute early.
+  void begin(int64_t samples, std::function<bool(uint32_t prompt)> takes);
 
   // Returns the rollout's id, for attach().
   size_t add(run::Rollout rollout);
@@ -54,7 +52,7 @@ class FinishedGroups {
   std::vector<run::Rollout> rollouts_of(uint32_t prompt) const;
 
   int64_t samples_ = 0;
-  Takes takes_;
+  std::function<bool(uint32_t)> takes_;
   std::vector<run::Rollout> rollouts_;
   size_t scored_ = 0;                                  // of rollouts_
   std::map<uint32_t, std::vector<size_t>> by_prompt_;  // those with a score; no sample twice

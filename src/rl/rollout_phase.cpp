@@ -75,10 +75,9 @@ RolloutPhase::RolloutPhase(rollout::Engine& engine, reward::RewardPool& rewards,
 
 void RolloutPhase::begin(std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
   times_ = {};
-  finished_.begin(plan.samples,
-                  [early = plan.early_gradients](std::span<const run::Rollout> group) {
-                    return early && early->takes(group);
-                  });
+  finished_.begin(plan.samples, [early = plan.early_gradients](uint32_t prompt) {
+    return early && early->takes(prompt);
+  });
   index_of_.clear();
   source_of_.clear();
   since_begin_.restart();

@@ -26,9 +26,8 @@ constexpr int64_t kMaxFileBytes = 4 << 20;
 // loss, and limits. A name that ends with a dot stands for its group; kMayNotChange takes precedence.
 constexpr auto kMayChange = std::to_array<std::string_view>(
     {"actor.optim.", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c",
-     "actor.kl_loss_coef", "actor.entropy_coeff", "actor.skip_zero_advantages", "critic.optim.",
-     "critic.cliprange_value", "algorithm.kl_ctrl.kl_coef",
-     "algorithm.filter_groups.max_num_gen_batches",
+     "actor.kl_loss_coef", "actor.entropy_coeff", "critic.optim.", "critic.cliprange_value",
+     "algorithm.kl_ctrl.kl_coef", "algorithm.filter_groups.max_num_gen_batches",
      "algorithm.rollout_correction.rollout_is_threshold", "reward.timeout_seconds",
      "speculative.train.optim.", "trainer.total_training_steps", "trainer.total_epochs"});
 // Of these and of options that do not affect results, those that may not: where the run and its

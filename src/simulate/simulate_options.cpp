@@ -60,14 +60,12 @@ void SimulateOptions::check() const {
     TLT_CHECK_INPUT(factor >= 0 && factor <= 1, "acceptance_by_position has ", factor,
                     "; give factors from 0 to 1");
   TLT_CHECK_INPUT(!ways.empty(), "ways is empty; give at least one, as ways=plain,tlt");
-  TLT_CHECK_INPUT(zero_std == "forward" || zero_std == "skip" || zero_std == "train",
-                  "zero_std is \"", zero_std, "\"; give forward, skip or train");
+  TLT_CHECK_INPUT(zero_std == "forward" || zero_std == "train", "zero_std is \"", zero_std,
+                  "\"; give forward or train");
   costs.check();
 }
 
 // A backward pass takes as long as two forward passes.
-double SimulateOptions::zero_std_share() const {
-  return zero_std == "skip" ? 0 : zero_std == "forward" ? 1.0 / 3 : 1;
-}
+double SimulateOptions::zero_std_share() const { return zero_std == "forward" ? 1.0 / 3 : 1; }
 
 }  // namespace tlt::simulate

@@ -83,8 +83,8 @@ struct SimulateOptions {
     visit_acceptance(add);
     add(zero_std, "zero_std",
         "What the update does with groups of equal scores, in the responses of "
-        "lengths=rollouts:FOLDER: a forward pass for metrics (forward), nothing (skip, as with "
-        "actor.skip_zero_advantages) or a forward and backward pass (train, as verl).");
+        "lengths=rollouts:FOLDER: a forward pass for metrics (forward, as tlt train) or a forward "
+        "and backward pass (train, as verl).");
     add(reward_seconds, "reward_seconds", "Seconds to score a response.");
     add(reward_concurrency, "reward_concurrency",
         "Responses scored at a time, those of all workers together; 0: any number.");

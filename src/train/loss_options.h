@@ -124,7 +124,6 @@ struct LossOptions {
   double kl_loss_coef = 0.001;
   std::string kl_loss_type = "low_var_kl";
   double entropy_coeff = 0;
-  bool skip_zero_advantages = false;
 
   bool has_importance_weights() const {
     return policy_loss.is_reinforce() && rollout_correction.rollout_is != "none";
@@ -147,10 +146,6 @@ struct LossOptions {
       "Estimator of the KL loss: kl (k1), abs, mse (k2) or low_var_kl (k3).");
     v(entropy_coeff, "entropy_coeff", Affects::kResults,
       "Weight of the entropy, which is subtracted from the loss.");
-    v(skip_zero_advantages, "skip_zero_advantages", Affects::kResults,
-      "Leave out responses without a gradient, such as those of a group with equal scores, from "
-      "the "
-      "update. The weights are the same; entropy and ppo_kl are means of the other responses.");
   }
   void check() const;
 };

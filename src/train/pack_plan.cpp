@@ -26,7 +26,7 @@ std::vector<std::span<const TrainSample>> groups_of(std::span<const TrainSample>
 }
 
 PackPlan::PackPlan(std::span<const TrainSample> samples, const std::vector<bool>& learns,
-                   int64_t max_tokens, bool measures)
+                   int64_t max_tokens)
     : samples_(samples) {
   TLT_CHECK(learns.size() == samples.size());
   int64_t i = 0;
@@ -35,7 +35,7 @@ PackPlan::PackPlan(std::span<const TrainSample> samples, const std::vector<bool>
     for (size_t k = 0; k < group.size(); ++k, ++i)
       (learns[static_cast<size_t>(i)] ? learned : measured).push_back(i);
     plan(group.front().group, learned, true, max_tokens);
-    if (measures) plan(group.front().group, measured, false, max_tokens);
+    plan(group.front().group, measured, false, max_tokens);
   }
 }
 

@@ -3,12 +3,12 @@
 // Samples of one group (TrainSample::group) are packed together and with no others, so the packs of
 // a group are the same whether it is planned alone or in its batch: they can be computed before the
 // other groups are known. The samples that the loss learns from are packed apart from those that
-// are only measured, which may be left out.
+// are only measured.
 //
 // Borrows    the samples.
 // Threading  engine thread only.
 //
-//   const PackPlan plan(samples, learns, /*max_tokens=*/4096);
+//   const PackPlan plan(samples, loss, /*max_tokens=*/4096);
 //   for (size_t i : plan.share(is_done, comm)) { … plan.load(plan.packs()[i], tape) … }
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -43,9 +43,9 @@ std::vector<std::span<const TrainSample>> groups_of(std::span<const TrainSample>
 
 class PackPlan {
  public:
-  // `learns`: of each sample. `measures`: whether the others have packs too.
+  // `learns`: of each sample.
   PackPlan(std::span<const TrainSample> samples, const std::vector<bool>& learns,
-           int64_t max_tokens, bool measures = true);
+           int64_t max_tokens);
 
   // Group by group; of a group, those that are learned from come first.
   const std::vector<PlannedPack>& packs() const { return packs_; }

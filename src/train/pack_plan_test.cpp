@@ -70,21 +70,6 @@ TEST(PackPlanTest, EachSampleIsInOnePack) {
   EXPECT_EQ(seen, std::vector<int>(batch.samples.size(), 1));
 }
 
-TEST(PackPlanTest, WhatIsOnlyMeasuredMayBeLeftOut) {
-  const Batch batch(7);
-  const PackPlan all(batch.samples, batch.learns, 1000),
-      learned(batch.samples, batch.learns, 1000, /*measures=*/false);
-  size_t next = 0;
-  for (const PlannedPack& pack : all.packs()) {
-    if (!pack.learns) continue;
-    ASSERT_LT(next, learned.packs().size());
-    EXPECT_EQ(learned.packs()[next].key(), pack.key());
-    EXPECT_EQ(samples_of(learned.packs()[next++], 0), samples_of(pack, 0));
-  }
-  EXPECT_EQ(next, learned.packs().size());
-  EXPECT_LT(next, all.packs().size());
-}
-
 TEST(PackPlanTest, AGroupInTwoPlacesIsAnError) {
   Batch batch(1);
   std::swap(batch.samples.front(), batch.samples.back());

@@ -111,12 +111,6 @@ void PolicyLoss::complete(std::span<const TrainSample> batch) {
   const Denominators denominators(options_, batch);
   token_scale_ = denominators_.tokens / denominators.tokens;
   gradient_scale_ = aggregation_.scale_to(denominators);
-  samples_ = share_ = 0;
-  for (const TrainSample& sample : batch) {
-    samples_ += sample.response_size() > 0;
-    const double token_share = token_weight(sample);
-    for (int64_t i = 0; i < sample.response_size(); ++i) share_ += sample.weight(i) * token_share;
-  }
 }
 
 void PolicyLoss::see_batch(std::span<const TrainSample> batch,
@@ -307,7 +301,6 @@ void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) 
   const std::span<const float> logprobs = tokens.logprobs, entropies = tokens.entropies;
   const std::span<float> d_logprob = out.d_logprob, d_entropy = out.d_entropy;
   const double token_share = token_weight(sample);
-  sums_.samples += first == 0;
   const std::vector<bool>* const selected = wants_batch() ? &selected_of_.at(&sample) : nullptr;
   for (size_t i = 0; i < logprobs.size(); ++i) {
     const auto at = static_cast<size_t>(first) + i;
@@ -322,8 +315,6 @@ void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) 
                                          .is_selected = selected && (*selected)[at]});
     KlEstimate kl;
     if (kl_type_) kl = estimate_kl(*kl_type_, logprobs[i], sample.reference_logprobs[at]);
-    sums_.share += share;
-    sums_.mean_weight += weight / denominators_.tokens;
     sums_.pg_loss += share * pg.value;
     sums_.kl_loss += share * kl.value;
     sums_.entropy += share * entropies[i];
@@ -339,23 +330,16 @@ void PolicyLoss::add(const ResponseTokens& tokens, const TokenDerivatives& out) 
 
 std::vector<double> PolicyLoss::take_sums() {
   const Sums sums = std::exchange(sums_, {});
-  return {sums.pg_loss,      sums.kl_loss,    sums.entropy,   sums.clipped, sums.clipped_lower,
-          sums.ppo_kl,       sums.weight,     sums.truncated, sums.bounded, sums.bounded_square,
-          sums.teacher_loss, sums.teacher_kl, sums.samples,   sums.share,   sums.mean_weight};
+  return {sums.pg_loss,       sums.kl_loss,        sums.entropy,      sums.clipped,
+          sums.clipped_lower, sums.ppo_kl,         sums.weight,       sums.truncated,
+          sums.bounded,       sums.bounded_square, sums.teacher_loss, sums.teacher_kl};
 }
 
-// What is not known of samples without a forward pass is the mean of the others. That they have no
-// clipped tokens is known, where the bounds depend on the advantage.
 std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
     std::span<const double> sums) const {
-  TLT_CHECK(sums.size() == 15);
-  const bool skips = sums[12] < samples_;
-  const double measured_scale = skips ? gradient_scale_ * share_ / sums[13] : gradient_scale_,
-               mean_scale = skips ? 1 / sums[14] : token_scale_,
-               clip_scale =
-                   mode_ == Mode::kCispo || mode_ == Mode::kClipCov ? mean_scale : token_scale_;
-  const double pg = gradient_scale_ * sums[0], kl = measured_scale * sums[1],
-               entropy = measured_scale * sums[2];
+  TLT_CHECK(sums.size() == 12);
+  const double pg = gradient_scale_ * sums[0], kl = gradient_scale_ * sums[1],
+               entropy = gradient_scale_ * sums[2];
   const bool is_distilled = options_.distillation.is_exact();
   const double loss = pg - options_.entropy_coeff * entropy +
                       (options_.use_kl_loss ? options_.kl_loss_coef * kl : 0) +
@@ -364,9 +348,9 @@ std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
       {"actor/loss", loss},
       {"actor/pg_loss", pg},
       {"actor/entropy", entropy},
-      {"actor/pg_clipfrac", clip_scale * sums[3]},
+      {"actor/pg_clipfrac", token_scale_ * sums[3]},
       {"actor/pg_clipfrac_lower", token_scale_ * sums[4]},
-      {"actor/ppo_kl", mean_scale * sums[5]}};
+      {"actor/ppo_kl", token_scale_ * sums[5]}};
   if (options_.use_kl_loss) {
     metrics.emplace_back("actor/kl_loss", kl);
     metrics.emplace_back("actor/kl_coef", options_.kl_loss_coef);
@@ -376,10 +360,10 @@ std::vector<std::pair<std::string, double>> PolicyLoss::metrics(
     metrics.emplace_back("distillation/kl", token_scale_ * sums[11]);
   }
   if (options_.has_importance_weights()) {
-    metrics.emplace_back("rollout_corr/rollout_is_mean", mean_scale * sums[6]);
-    metrics.emplace_back("rollout_corr/rollout_is_ratio_fraction_high", mean_scale * sums[7]);
+    metrics.emplace_back("rollout_corr/rollout_is_mean", token_scale_ * sums[6]);
+    metrics.emplace_back("rollout_corr/rollout_is_ratio_fraction_high", token_scale_ * sums[7]);
     metrics.emplace_back("rollout_corr/rollout_is_eff_sample_size",
-                         mean_scale * sums[8] * sums[8] / sums[9]);
+                         token_scale_ * sums[8] * sums[8] / sums[9]);
   }
   return metrics;
 }

@@ -50,7 +50,6 @@ class PolicyLoss final : public TokenLoss {
   // Without KL, entropy and teacher a sample whose advantages are all 0 has no gradient: a group with
   // equal scores.
   bool learns_from(const TrainSample& sample) const override;
-  bool measures_all() const override { return !options_.skip_zero_advantages; }
   bool wants_batch() const override { return options_.policy_loss.uses_covariance(); }
   void see_batch(std::span<const TrainSample> batch, std::span<const std::vector<float>> logprobs,
                  int64_t steps) override;
@@ -76,8 +75,6 @@ class PolicyLoss final : public TokenLoss {
   };
   // Divided by the denominators already: the sums of all packs and workers are just added.
   struct Sums {
-    double samples = 0;                 // with a forward pass
-    double share = 0, mean_weight = 0;  // of their tokens: the factors in the loss and in means
     double pg_loss = 0, kl_loss = 0, entropy = 0, clipped = 0, clipped_lower = 0, ppo_kl = 0;
     // Importance weights: mean, share above the threshold, and the mean and mean square of those
     // between 1 / threshold and threshold.
@@ -115,7 +112,6 @@ class PolicyLoss final : public TokenLoss {
   const Denominators denominators_;
   const Aggregation aggregation_;
   double gradient_scale_ = 1, token_scale_ = 1;  // of derivatives and of means over tokens
-  double samples_ = 0, share_ = 0;               // of the mini-batch, as in Sums
   Sums sums_;
 };
 

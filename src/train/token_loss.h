@@ -50,8 +50,6 @@ class TokenLoss {
   // False if this sample's derivatives are 0 for any model output: its forward pass is only for the
   // metrics.
   virtual bool learns_from(const TrainSample& sample) const = 0;
-  // False: samples that it does not learn from have no forward pass either.
-  virtual bool measures_all() const { return true; }
 
   // True if a token's derivative depends on the whole response: then preview() is called for all
   // tokens of a pack before add() is called for any.

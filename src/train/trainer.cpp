@@ -58,6 +58,12 @@ struct Difference {
   }
 };
 
+std::vector<bool> learns_from(const TokenLoss& loss, std::span<const TrainSample> samples) {
+  std::vector<bool> learns;
+  for (const TrainSample& sample : samples) learns.push_back(loss.learns_from(sample));
+  return learns;
+}
+
 // Of everything that the gradients of a group depend on.
 uint32_t digest_of(std::span<const TrainSample> group) {
   ByteWriter bytes;
@@ -247,20 +253,6 @@ TrainStats Trainer::step(std::span<const TrainSample> samples, LossKind kind, bo
   return stats;
 }
 
-PackPlan Trainer::plan_of(std::span<const TrainSample> samples) const {
-  std::vector<bool> learns;
-  for (const TrainSample& sample : samples) learns.push_back(progress_->loss->learns_from(sample));
-  return {samples, learns, options_.max_tokens, progress_->loss->measures_all()};
-}
-
-// If nothing in it has a gradient, its first group is measured.
-PackPlan Trainer::plan_of_batch(std::span<const TrainSample> samples) const {
-  PackPlan plan = plan_of(samples);
-  if (!plan.packs().empty()) return plan;
-  const std::span<const TrainSample> group = groups_of(samples).front();
-  return {group, std::vector<bool>(group.size()), options_.max_tokens};
-}
-
 // Of all workers; if they are valid, sum_ has what the optimizer needs of them afterwards. Changes no
 // weights.
 TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind kind,
@@ -273,7 +265,7 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
   if (kind == LossKind::kValue) start(std::make_unique<ValueLoss>(options_.loss, samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   const bool is_shown = try_show_batch(samples);
-  const PackPlan plan = plan_of_batch(samples);
+  const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
   const Early early = take_early(plan, samples);
   const bool is_complete =
       try_compute(plan, plan.share(early.is_done, comm_, early.loads)) && is_shown;
@@ -349,8 +341,7 @@ bool Trainer::compute_early(std::span<const TrainSample> group) {
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   TLT_CHECK(!progress_->loss->wants_batch(), "this loss needs the whole mini-batch");
   if (!progress_->pass) {
-    const PackPlan plan = plan_of(group);
-    if (plan.packs().empty()) return false;
+    const PackPlan plan(group, learns_from(*progress_->loss, group), options_.max_tokens);
     const auto next = std::ranges::find_if_not(
         plan.packs(), [&](const PlannedPack& pack) { return progress_->has(pack); });
     TLT_CHECK(next != plan.packs().end(), "group ", group.front().group, " has no pack left");

@@ -171,8 +171,6 @@ class Trainer {
   std::string agreed_fault(const std::string& own) const;
   bool should_stop() const;
   void start(std::unique_ptr<TokenLoss> loss);
-  PackPlan plan_of(std::span<const TrainSample> samples) const;
-  PackPlan plan_of_batch(std::span<const TrainSample> samples) const;
   bool try_show_batch(std::span<const TrainSample> samples);
   bool try_compute(const PackPlan& plan, const std::vector<size_t>& indices);
   void compare_with_others(const PackPlan& plan, std::span<const TrainSample> samples);

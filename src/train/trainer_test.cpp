@@ -389,19 +389,17 @@ TEST(TrainerTest, MinibatchesAndEpochsAreOptimizerStepsInOrder) {
 // also by another number of workers that have the weights.
 TEST(TrainerTest, AbandonedUpdateContinuesBitForBit) {
   const auto alone = solo();
-  auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
-  for (const size_t i : {2, 3}) std::ranges::fill(samples[i].advantages, 0.0F);
-  for (const char* mode : {"vanilla", "kl_cov", "skips"}) {
+  const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
+  for (const char* mode : {"vanilla", "kl_cov"}) {
     TrainerOptions options = small_packs();
     options.ppo_epochs = 2;
-    options.loss.skip_zero_advantages = mode == std::string("skips");
-    if (!options.loss.skip_zero_advantages) options.loss.policy_loss.loss_mode = mode;
+    options.loss.policy_loss.loss_mode = mode;
     if (options.loss.policy_loss.loss_mode == "kl_cov") options.loss.policy_loss.kl_cov_ratio = 0.2;
     const auto whole_model = golden_model("qwen2_tied");
     Trainer whole(*whole_model, options, *alone, {.total_steps = 10});
     const TrainStats want = whole.update(samples, LossKind::kPolicy, /*samples_per_step=*/2);
     std::set<int64_t> stopped_at;
-    for (int calls = 0;; calls += 2) {
+    for (int calls = 0;; calls += 3) {
       TrainStats done;
       std::vector<std::pair<std::string, at::Tensor>> state;
       std::mutex mutex;
@@ -482,7 +480,6 @@ std::vector<TrainSample> grouped_samples() {
 struct Updated {
   std::vector<at::Tensor> weights;
   std::map<std::string, double> metrics;
-  int64_t packs = 0;
 };
 
 // An update by this number of workers. `before` is called on each of them before it.
@@ -546,80 +543,6 @@ TEST(TrainerTest, EarlyGradientsChangeNoBit) {
       }
     }
   }
-}
-
-// An update that measures or skips zero advantages. Before it, each worker computes `early_layers`
-// layers of a group.
-Updated update_with_zeros(std::span<const TrainSample> samples, LossOptions loss, bool skips,
-                          int workers = 1, int64_t early_layers = 0) {
-  loss.skip_zero_advantages = skips;
-  Updated updated;
-  run_workers(workers, [&](cluster::Comm& comm) {
-    const auto model = golden_model("qwen2_tied");
-    TrainerOptions options = small_packs();
-    options.loss = loss;
-    Trainer trainer(*model, options, comm, {.total_steps = 10});
-    const auto groups = groups_of(samples);
-    compute_layers(trainer, groups[static_cast<size_t>(comm.rank())], early_layers);
-    const TrainStats stats = trainer.update(samples, LossKind::kPolicy);
-    if (comm.rank() == 0) updated = {tests::weights_of(*model), metrics_of(stats), stats.packs};
-  });
-  return updated;
-}
-
-// The second group has equal scores.
-TEST(TrainerTest, SkippedResponsesChangeNoBitOfTheWeights) {
-  std::vector<TrainSample> samples = grouped_samples();
-  for (size_t i = 2; i < 4; ++i) std::ranges::fill(samples[i].advantages, 0.0F);
-  std::vector<TrainSample> others = samples;
-  std::erase_if(others, [](const TrainSample& sample) {
-    return std::ranges::none_of(sample.advantages, [](float a) { return a != 0; });
-  });
-  std::vector<LossOptions> without_kl = losses();
-  without_kl.pop_back();
-  for (const char* mode : {"gspo", "cispo", "sapo"}) {
-    without_kl.push_back(losses()[1]);
-    without_kl.back().policy_loss.loss_mode = mode;
-  }
-  for (const LossOptions& loss : without_kl) {
-    const Updated measured = update_with_zeros(samples, loss, false),
-                  alone = update_with_zeros(others, loss, false),
-                  skipped = update_with_zeros(samples, loss, true);
-    EXPECT_TRUE(tests::all_equal(skipped.weights, measured.weights)) << loss.loss_agg_mode;
-    EXPECT_EQ(skipped.packs, alone.packs);
-    EXPECT_LT(skipped.packs, measured.packs);
-    for (const char* same : {"actor/loss", "actor/pg_loss", "actor/grad_norm"})
-      EXPECT_EQ(skipped.metrics.at(same), measured.metrics.at(same)) << same;
-    if (loss.policy_loss.loss_mode == "cispo")
-      EXPECT_NEAR(skipped.metrics.at("actor/pg_clipfrac"), alone.metrics.at("actor/pg_clipfrac"),
-                  1e-12);
-    else
-      EXPECT_EQ(skipped.metrics.at("actor/pg_clipfrac"), measured.metrics.at("actor/pg_clipfrac"));
-    EXPECT_NEAR(skipped.metrics.at("actor/ppo_kl"), alone.metrics.at("actor/ppo_kl"), 1e-12);
-    if (loss.loss_scale_factor == 0) {
-      EXPECT_NEAR(skipped.metrics.at("actor/entropy"), alone.metrics.at("actor/entropy"), 1e-12);
-      EXPECT_NE(skipped.metrics.at("actor/entropy"), measured.metrics.at("actor/entropy"));
-    }
-    for (const int workers : {1, 2, 3})
-      for (const int64_t early : {int64_t{0}, kBegunLayers[1], kAllLayers})
-        expect_equal(update_with_zeros(samples, loss, true, workers, early), skipped,
-                     loss.loss_agg_mode);
-  }
-}
-
-TEST(TrainerTest, AnUpdateWithoutAdvantagesIsMeasuredOnItsFirstGroup) {
-  std::vector<TrainSample> samples = grouped_samples();
-  for (TrainSample& sample : samples) std::ranges::fill(sample.advantages, 0.0F);
-  const auto first = std::span<const TrainSample>(samples).first(2);
-  const Updated measured = update_with_zeros(samples, {}, false),
-                alone = update_with_zeros(first, {}, false),
-                skipped = update_with_zeros(samples, {}, true);
-  EXPECT_TRUE(tests::all_equal(skipped.weights, measured.weights));
-  EXPECT_EQ(skipped.packs, alone.packs);
-  EXPECT_EQ(skipped.metrics.at("actor/loss"), 0);
-  EXPECT_NEAR(skipped.metrics.at("actor/entropy"), alone.metrics.at("actor/entropy"), 1e-12);
-  for (const int workers : {2, 3})
-    expect_equal(update_with_zeros(samples, {}, true, workers, kAllLayers), skipped, "workers");
 }
 
 TEST(TrainerTest, FalseEarlyGradientsAreComputedAgain) {

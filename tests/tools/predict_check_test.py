@@ -25,7 +25,6 @@ max_num_seqs = 8
 ppo_max_token_len_per_gpu = 4096
 entropy_coeff = {entropy}
 use_kl_loss = false
-skip_zero_advantages = {skips}
 [algorithm]
 adv_estimator = "{estimator}"
 use_kl_in_reward = false
@@ -61,11 +60,11 @@ else:
 """
 
 
-def write_run(folder, drafters, seconds, groups_with_equal_scores=0, entropy=0.0, skips=False,
+def write_run(folder, drafters, seconds, groups_with_equal_scores=0, entropy=0.0,
               estimator="grpo"):
     (folder / "rollouts").mkdir(parents=True)
     options = OPTIONS.format(root=ROOT, speculates=str(bool(drafters)).lower(), drafters=json.dumps(drafters),
-                             entropy=entropy, skips=str(skips).lower(), estimator=estimator)  # fmt: skip
+                             entropy=entropy, estimator=estimator)  # fmt: skip
     (folder / "options.toml").write_text(options)
     rows = []
     for step in (1, 2, 3):
@@ -108,12 +107,11 @@ def main():
         assert "plain" in ended.stdout and abs(error_of(ended.stdout, "rollout, s")) <= 0.05, ended.stdout
         assert abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout
         # Two of the groups have no gradient, but with an entropy bonus or a greedy baseline.
-        for number, (entropy, skips, estimator, trained) in enumerate((
-                (0.0, False, "grpo", 88 + 88 / 3), (0.0, True, "grpo", 88), (0.1, False, "grpo", 176),
-                (0.0, True, "remax", 176))):  # fmt: skip
+        for number, (entropy, estimator, trained) in enumerate((
+                (0.0, "grpo", 88 + 88 / 3), (0.1, "grpo", 176), (0.0, "remax", 176))):  # fmt: skip
             run = folder / f"equal_{number}"
             seconds = 0.042 + trained / 10000 + 0.004
-            write_run(run, [], seconds, groups_with_equal_scores=2, entropy=entropy, skips=skips, estimator=estimator)
+            write_run(run, [], seconds, groups_with_equal_scores=2, entropy=entropy, estimator=estimator)
             ended = check(fake, run)
             assert abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout + ended.stderr
         write_run(folder / "slow", ["suffix", "eagle"], 1.0)
