@@ -25,7 +25,7 @@ import tempfile
 import tomllib
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-CONTEXTS = (64, 512, 2048)  # of these up to the first that no response exceeds
+CONTEXTS = (64, 512, 2048)  # up to the first one that no response is longer than
 GROUP_ESTIMATORS = ("grpo", "grpo_passk", "pass_at_k", "rloo", "opo", "gpg", "max_rl")  # equal scores: no advantage
 SEEDS = 4  # simulations of which the mean counts: which tokens of the draft model are accepted is drawn
 PACKS = 2  # full ones of the update that is measured: smaller ones take longer for each token
@@ -85,7 +85,7 @@ class Run:
         return self.option("data.train_batch_size") * self.option("rollout.n")
 
     def mean_context(self):
-        """Length of the response of a token, in the mean of the tokens: attention costs as much as if all were so long."""
+        """Mean of the responses' lengths, weighted by them: attention takes as long as if all had this length."""
         lengths = [row["response_tokens"] for step in self.steps
                    for row in read_json_lines(self.folder / "rollouts" / f"{step['step']:06}.jsonl")]  # fmt: skip
         return round(sum(length * length for length in lengths) / sum(lengths))

@@ -34,8 +34,8 @@ class Evaluation {
   const std::vector<data::Prompt>& prompts() const { return prompts_; }
   const run::RunContext& context() const { return context_; }
 
-  // The rows in batches: enough to keep the engine of every worker of the start full. The same on
-  // all workers.
+  // The rows in batches: enough to keep the engines of all workers full. The same on each of them,
+  // also while some know of a lost worker and others do not.
   std::vector<std::vector<int64_t>> batches(std::span<const int64_t> rows) const;
 
   // rollout.val_kwargs.n responses to each of these rows, ordered by row and sample. A rollout's
@@ -47,7 +47,7 @@ class Evaluation {
   const std::shared_ptr<const reward::Reward> reward_;  // started before the model loads
   run::RunContext context_;
   const data::Dataset rows_;
-  const int64_t batch_rows_;
+  const int64_t batch_rows_;  // for the workers of the start
   std::vector<data::Prompt> prompts_;
   RolloutWorker worker_;
 };

@@ -21,7 +21,7 @@ IdleValues values_of(double acceptance_gain) {
           .acceptance_gain = acceptance_gain};
 }
 
-TEST(IdleChoiceTest, TrainsWhileItDoesNotKnowTheGain) {
+TEST(IdleChoiceTest, ADraftModelThatWasNeverTrainedIsTrained) {
   IdleValues values = values_of(std::numeric_limits<double>::infinity());
   EXPECT_FALSE(gradients_first(values));
   values.draft_model_share = 0;

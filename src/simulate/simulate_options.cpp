@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "speculation/tuning_policy.h"
+#include "train/packing.h"
 
 namespace tlt::simulate {
 namespace {
@@ -65,7 +66,8 @@ void SimulateOptions::check() const {
   costs.check();
 }
 
-// A backward pass takes as long as two forward passes.
-double SimulateOptions::zero_std_share() const { return zero_std == "forward" ? 1.0 / 3 : 1; }
+double SimulateOptions::zero_std_share() const {
+  return zero_std == "forward" ? train::kForwardShare : 1;
+}
 
 }  // namespace tlt::simulate

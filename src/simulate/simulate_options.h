@@ -135,7 +135,7 @@ struct SimulateOptions {
   }
   // Throws InputError if a value is invalid or two contradict each other.
   void check() const;
-  // Of a group's gradients: what the update of one with equal scores takes. REQUIRES: check()
+  // What the update takes for a group with equal scores, as a share of its gradients' time.
   double zero_std_share() const;
 };
 

@@ -75,7 +75,7 @@ double Simulation::logprob_seconds() const {
   const auto groups = static_cast<double>(std::ssize(groups_));
   const double prompts = groups * static_cast<double>(options_.prompt_length),
                mean_length = report_.updated_tokens / (groups * static_cast<double>(options_.n));
-  return options_.logprob_passes / 3 *
+  return options_.logprob_passes * train::kForwardShare *
          costs_.training(report_.updated_tokens + prompts, mean_length) /
          static_cast<double>(trainers().size());
 }

@@ -6,12 +6,6 @@
 #include "base/check.h"
 
 namespace tlt::train {
-namespace {
-
-// A backward pass takes as long as two forward passes.
-constexpr double kMeasuredCost = 1.0 / 3;
-
-}  // namespace
 
 std::vector<std::span<const TrainSample>> groups_of(std::span<const TrainSample> samples) {
   std::vector<std::span<const TrainSample>> groups;
@@ -51,7 +45,7 @@ void PackPlan::plan(int64_t group, const std::vector<int64_t>& members, bool lea
         packs_.emplace_back(PlannedPack{.group = group, .index = index, .learns = learns});
     for (const int64_t i : indices) {
       pack.members.push_back(groups[static_cast<size_t>(i)]);
-      pack.cost += pack.members.back().cost * (learns ? 1 : kMeasuredCost);
+      pack.cost += pack.members.back().cost * (learns ? 1 : kForwardShare);
     }
   }
 }

@@ -38,6 +38,9 @@ std::vector<Pack> plan_packs(std::span<const int64_t> lengths, int64_t token_bud
 std::vector<int> assign_packs(std::span<const Pack> packs, std::span<const double> costs,
                               int workers, std::vector<double> loads = {});
 
+// A forward pass alone, of a forward and a backward pass, which takes as long as two forward passes.
+inline constexpr double kForwardShare = 1.0 / 3;
+
 // Proportional, approximately, to the time that tokens first … end-1 of a sequence take.
 double cost_of_tokens(int64_t first, int64_t end);
 
