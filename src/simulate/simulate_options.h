@@ -63,16 +63,7 @@ struct SimulateOptions {
     add(tensor_model_parallel_size, "tensor_model_parallel_size", "Devices of a worker.");
     add(workers, "workers", "Engines that share the prompts of a step (data parallel size).");
     add(total_training_steps, "total_training_steps", "RL steps.");
-    add(train_batch_size, "train_batch_size", "Prompts of a step.");
-    add(n, "n", "Responses per prompt.");
-    add(prompt_length, "prompt_length", "Tokens of a prompt.");
-    add(max_response_length, "max_response_length", "Responses are cut off at these tokens.");
-    add(lengths, "lengths",
-        "Tokens of responses: lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:PATH (of a run, or "
-        "verl's: the folder replays its steps, one file is a distribution) or servegen:PATH (a "
-        "trace's …-dataset.json, or a folder of them).");
-    add(length_correlation, "length_correlation",
-        "Correlation of the normal scores of lengths within a group, 0 to 1.");
+    visit_workload(add);
     add(max_num_seqs, "max_num_seqs", "Sequences that a worker decodes at a time.");
     add(max_num_batched_tokens, "max_num_batched_tokens", "Token rows of a forward pass.");
     add(gpu_memory_utilization, "gpu_memory_utilization",
@@ -105,6 +96,18 @@ struct SimulateOptions {
         "A file of tlt bench suffix --out for lengths=rollouts:FOLDER: the suffix drafts of these "
         "responses, instead of suffix_acceptance and suffix_draft_rate.");
     v.group("costs", costs);
+  }
+  void visit_workload(const auto& add) {
+    add(train_batch_size, "train_batch_size", "Prompts of a step.");
+    add(n, "n", "Responses per prompt.");
+    add(prompt_length, "prompt_length", "Tokens of a prompt.");
+    add(max_response_length, "max_response_length", "Responses are cut off at these tokens.");
+    add(lengths, "lengths",
+        "Tokens of responses: lognormal:MEDIAN,P99, pareto:MEDIAN,P99, rollouts:PATH (of a run, or "
+        "verl's: the folder replays its steps, one file is a distribution) or servegen:PATH (a "
+        "trace's …-dataset.json, or a folder of them).");
+    add(length_correlation, "length_correlation",
+        "Correlation of the normal scores of lengths within a group, 0 to 1.");
   }
   void visit_acceptance(const auto& add) {
     add(draft_acceptance, "draft_acceptance",
