@@ -97,7 +97,7 @@ class Run:
                 or algorithm["adv_estimator"] not in GROUP_ESTIMATORS or algorithm["use_kl_in_reward"]
                 or self.option("distillation.teacher")):  # fmt: skip
             return "train"
-        return "forward"
+        return "skip" if actor["ppo_mini_batch_size"] == 0 and actor["ppo_epochs"] == 1 else "forward"
 
     def workers(self):
         return round(self.mean("rollout/workers"))

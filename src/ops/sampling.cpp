@@ -98,7 +98,8 @@ void list_top(const Choice& choice, const RowStatistic& row, const SampleRow& as
   asked.top->clear();
   for (int64_t i = 0; i < wanted; ++i) {
     const int32_t id = ids[static_cast<size_t>(i)];
-    asked.top->push_back({id, row_logprob(row, choice.logits[id], choice.inverse_temperature)});
+    asked.top->push_back(
+        {.token = id, .logprob = row_logprob(row, choice.logits[id], choice.inverse_temperature)});
   }
 }
 
@@ -116,7 +117,7 @@ Sampled sample_truncated(const Choice& choice, const RowStatistic& row, const Sa
     if (reached > u * mass) break;
   }
   const int32_t token = kept[chosen].id;
-  return {token, row_logprob(row, choice.logits[token], choice.inverse_temperature)};
+  return {token, row_logprob(row, choice.logits[token], choice.inverse_temperature), row.entropy};
 }
 
 // Samples by a TargetOnlyRule. Reads the whole vocabulary, whatever is truncated.
@@ -128,7 +129,8 @@ Sampled sample_target_only(const Choice& choice, const RowStatistic& statistic,
   for (const Candidate& candidate : kept) mass += std::exp(static_cast<double>(candidate.z));
   const auto sampled = [&](const Candidate& chosen) {
     return Sampled{chosen.id,
-                   row_logprob(statistic, choice.logits[chosen.id], choice.inverse_temperature)};
+                   row_logprob(statistic, choice.logits[chosen.id], choice.inverse_temperature),
+                   statistic.entropy};
   };
   double reached = 0, rest = mass;
   for (const int32_t draft_token : row.draft_tokens) {
@@ -167,7 +169,7 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
   const Kernels& kernels = cpu_kernels();
   const float inverse = static_cast<float>(1.0 / rule.logprob_temperature());
   const RowStatistic row =
-      kernels.row_statistic(logits, vocabulary, inverse, /*with_entropy=*/false);
+      kernels.row_statistic(logits, vocabulary, inverse, /*with_entropy=*/true);
   check_finite(std::isfinite(row.top) && std::isfinite(row.log_sum));
   const int64_t count = asked.tokens > 0 ? std::min(asked.tokens, vocabulary) : vocabulary;
   // Statistic over the ids that may be sampled.
@@ -182,7 +184,7 @@ Sampled sample_row(const float* logits, int64_t vocabulary, const SampleRow& ask
   const int32_t token = rule.temperature > 0
                             ? kernels.pick(logits, count, inverse, lse_of(allowed, inverse), u)
                             : kernels.arg_max(logits, count);
-  return {token, row_logprob(row, logits[token], inverse)};
+  return {token, row_logprob(row, logits[token], inverse), row.entropy};
 }
 
 }  // namespace
@@ -193,7 +195,7 @@ void sample_rows(const Device& device, const RowsToSample& asked, std::span<Samp
   const std::span<const SampleRow> rows = asked.rows;
   TLT_CHECK(logits.size(1) >= vocabulary && sampled.size() == rows.size());
   if (samples_on_device(device, rows)) {
-    const at::Tensor on_device = device.empty({std::ssize(rows), 2}, at::kInt);
+    const at::Tensor on_device = device.empty({std::ssize(rows), kSampledWords}, at::kInt);
     launch_sample_rows(device, asked, on_device);
     return read_sampled(on_device, sampled);
   }
@@ -209,7 +211,7 @@ void sample_rows(const Device& device, const RowsToSample& asked, std::span<Samp
   });
   // The same logprobs whatever rows are sampled together: those of the device's kernel, for all.
   if (const DeviceRows* own = device_rows(device); own && !logits.is_cpu()) {
-    const at::Tensor on_device = device.empty({std::ssize(rows), 2}, at::kInt);
+    const at::Tensor on_device = device.empty({std::ssize(rows), kSampledWords}, at::kInt);
     own->sample(logits, vocabulary, rows, on_device, sampled);
     read_sampled(on_device, sampled);
   }
@@ -227,7 +229,7 @@ void launch_sample_rows(const Device& device, const RowsToSample& rows, const at
 
 void read_sampled(const at::Tensor& on_device, std::span<Sampled> sampled) {
   const at::Tensor host = on_device.cpu();
-  TLT_CHECK(host.is_contiguous() && host.numel() == 2 * std::ssize(sampled));
+  TLT_CHECK(host.is_contiguous() && host.numel() == kSampledWords * std::ssize(sampled));
   std::memcpy(sampled.data(), host.const_data_ptr(), sampled.size_bytes());
   for (const Sampled& one : sampled) check_finite(one.token >= 0);
 }

@@ -1,5 +1,6 @@
-// From logits to tokens and logprobs, row by row. Engine and trainer share this arithmetic, so the
-// rollout logprob of a token and the trainer's are bit-identical.
+// From logits to tokens, logprobs and entropies, row by row. Engine and trainer share this
+// arithmetic, so the rollout logprob of a token and the trainer's are bit-identical, and so are the
+// entropies.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,6 +19,7 @@ namespace tlt::ops {
 struct Sampled {
   int32_t token = 0;
   float logprob = 0;  // of the temperature-scaled distribution
+  float entropy = 0;  // of that distribution, in nats; 0 in a list of the most likely tokens
 };
 
 // FastRL's acceptance rule (docs/paper_map.md, note 8), for comparison: takes the first of the
@@ -66,7 +68,8 @@ inline void sample_rows(const Device& device, const at::Tensor& logits, int64_t 
 // The same in two parts, so that several passes over the logits wait for the device once. Only where
 // samples_on_device(): it has kernels, and they cover the rules of these rows.
 bool samples_on_device(const Device& device, std::span<const SampleRow> rows);
-// sampled [rows, 2] int32 on the device: what read_sampled() reads. Does not wait.
+// sampled [rows, kSampledWords] int32 on the device: what read_sampled() reads. Does not wait.
+constexpr int64_t kSampledWords = sizeof(Sampled) / sizeof(int32_t);
 void launch_sample_rows(const Device& device, const RowsToSample& rows, const at::Tensor& sampled);
 void read_sampled(const at::Tensor& on_device, std::span<Sampled> sampled);
 

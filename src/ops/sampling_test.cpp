@@ -138,7 +138,7 @@ TEST(SamplingTest, TruncationsKeepWhatTheirDefinitionsKeep) {
   }
 }
 
-TEST(SamplingTest, RolloutLogprobIsBitIdenticalToTrainers) {
+TEST(SamplingTest, RolloutStatisticsAreBitIdenticalToTrainers) {
   at::Tensor logits = random_tensor({64, kLogitColumns}, at::kFloat, 4, 3.0);
   for (const double temperature : {1.0, 0.7, 1.3}) {
     std::vector<SampleRow> asked(64);
@@ -152,9 +152,12 @@ TEST(SamplingTest, RolloutLogprobIsBitIdenticalToTrainers) {
     for (int64_t i = 0; i < 64; ++i) targets[i] = sampled[static_cast<size_t>(i)].token;
     RowStatistics rows;
     row_statistics(Device::cpu(1), {logits, kVocabulary, targets, temperature}, rows);
-    for (int64_t i = 0; i < 64; ++i)
+    for (int64_t i = 0; i < 64; ++i) {
       EXPECT_EQ(rows.logprob[i].item<float>(), sampled[static_cast<size_t>(i)].logprob)
           << "row " << i;
+      EXPECT_EQ(rows.entropy[i].item<float>(), sampled[static_cast<size_t>(i)].entropy)
+          << "row " << i;
+    }
   }
 }
 

@@ -18,6 +18,7 @@ train::TrainSample make_sample(std::span<const int32_t> prompt, const run::Rollo
   sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());
   sample.response_begin = static_cast<int32_t>(prompt.size());
   sample.rollout_logprobs = response.logprobs;
+  sample.rollout_entropies = response.entropies;
   if (!response.observed.empty()) {
     sample.weights.resize(response.tokens.size());
     response.visit_tokens(

@@ -171,6 +171,7 @@ bool Episodes::try_decode_own(const Start& start, std::span<Episode* const> epis
       episode->own_prompt.clear();
       episode->response.tokens.clear();
       episode->response.logprobs.clear();
+      episode->response.entropies.clear();
       episode->response.observed.clear();
     }
     return false;
@@ -258,6 +259,7 @@ void Episodes::append(Episode& episode, std::span<const int32_t> tokens) {
   const size_t begin = response.tokens.size(), end = begin + tokens.size();
   response.tokens.insert(response.tokens.end(), tokens.begin(), tokens.end());
   response.logprobs.resize(end);
+  response.entropies.resize(end);
   response.observed.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(end)});
 }
 

@@ -69,7 +69,7 @@ Replay ReplayEngines::compare() {
     result.responses += std::ssize(want);
     for (size_t k = 0; k < std::min(got.size(), want.size()); ++k)
       result.equal += got[k].prompt_id == want[k].prompt_id && got[k].tokens == want[k].tokens &&
-                      got[k].logprobs == want[k].logprobs;
+                      got[k].logprobs == want[k].logprobs && got[k].entropies == want[k].entropies;
   }
   return result;
 }

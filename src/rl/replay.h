@@ -18,7 +18,7 @@ namespace tlt::rl {
 // Result of decoding the same responses with and without speculation.
 struct Replay {
   int64_t responses = 0;
-  int64_t equal = 0;  // responses with the same tokens and bit-identical logprobs
+  int64_t equal = 0;  // responses with the same tokens, and bit-identical logprobs and entropies
   std::vector<run::SpeedupRounds> speedup = {};
 };
 

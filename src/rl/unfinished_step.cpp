@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kFile = "/unfinished_step";
 constexpr const char* kFileInCheckpoint = "/state/unfinished_step";
-constexpr std::string_view kFirstLine = "tlt unfinished step 3\n";
+constexpr std::string_view kFirstLine = "tlt unfinished step 4\n";
 constexpr int64_t kMaxFileBytes = int64_t{1} << 36;
 // Of the weights, some matrices are hashed: a step changes all of them.
 constexpr size_t kHashedParameters = 8;
@@ -74,7 +74,7 @@ bool are_valid(std::span<const run::Rollout> rollouts, std::span<const data::Pro
                 : response.finish == rollout::FinishReason::kCancelled && !rollout.is_scored &&
                       std::ssize(response.tokens) < plan.sampling->max_new_tokens) &&
            std::ssize(response.tokens) <= plan.sampling->max_new_tokens &&
-           response.logprobs.size() == response.tokens.size() && are_valid(response) &&
+           response.has_statistics() && are_valid(response) &&
            are_tokens(response.tokens, vocabulary) && are_tokens(rollout.own_prompt, vocabulary) &&
            (is_finished || rollout.own_prompt.empty());
   });

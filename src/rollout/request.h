@@ -62,9 +62,10 @@ struct Response {
   uint32_t rl_step = 0;
   uint32_t sample = 0;
   std::vector<int32_t> tokens;  // stop token included; up to the end of a stop string
-  std::vector<float> logprobs;  // of the temperature-scaled distribution
+  // Of the temperature-scaled distribution that each token was sampled from; entropies in nats.
+  std::vector<float> logprobs, entropies;
   // Tokens that were not sampled but given between the turns of an episode (rl/episodes.h), in
-  // order; their logprobs are 0. Empty: all tokens were sampled.
+  // order; their logprobs and entropies are 0. Empty: all tokens were sampled.
   std::vector<TokenSpan> observed = {};
   // For each token the most likely ones at its position, most likely first; empty: not requested.
   std::vector<std::vector<ops::Sampled>> top_logprobs = {};
@@ -75,6 +76,10 @@ struct Response {
   // Tokens that were not computed, from the prefix cache: of the prompt, and of a resumed response.
   int64_t cached_tokens = 0;
 
+  // One logprob and entropy for each token.
+  bool has_statistics() const {
+    return logprobs.size() == tokens.size() && entropies.size() == tokens.size();
+  }
   // Calls see(token, is_observed) for each token, by index.
   void visit_tokens(auto&& see) const {
     size_t span = 0;

@@ -560,6 +560,7 @@ void observe(Response& response, const std::vector<int32_t>& tokens) {
   const auto begin = static_cast<int32_t>(response.tokens.size());
   response.tokens = joined(std::move(response.tokens), tokens);
   response.logprobs.resize(response.tokens.size());
+  response.entropies.resize(response.tokens.size());
   response.observed.push_back({begin, static_cast<int32_t>(response.tokens.size())});
 }
 

@@ -39,13 +39,13 @@ double Sequence::uniform_at(size_t more) const {
 void Sequence::resume(Response response) {
   TLT_CHECK(tokens.empty() && response.prompt_id == group->request.prompt_id);
   TLT_CHECK(group->request.top_logprobs == 0, "a resumed response has no top logprobs");
-  TLT_CHECK(response.logprobs.size() == response.tokens.size() &&
-                std::ssize(response.tokens) < group->max_new_tokens,
-            response.tokens.size(), " tokens and ", response.logprobs.size(), " logprobs of ",
-            group->max_new_tokens);
+  TLT_CHECK(response.has_statistics() && std::ssize(response.tokens) < group->max_new_tokens,
+            response.tokens.size(), " tokens, ", response.logprobs.size(), " logprobs and ",
+            response.entropies.size(), " entropies of ", group->max_new_tokens);
   sample = response.sample;
   resumed = response.tokens;
   logprobs = std::move(response.logprobs);
+  entropies = std::move(response.entropies);
   target_forwards = response.target_forwards;
   tokens = std::move(response.tokens);
   observed = std::move(response.observed);
@@ -61,6 +61,7 @@ void Sequence::resume(Response response) {
 std::optional<FinishReason> Sequence::append(const ops::Sampled& sampled) {
   tokens.push_back(sampled.token);
   logprobs.push_back(sampled.logprob);
+  entropies.push_back(sampled.entropy);
   if (std::ranges::count(group->stop_tokens, sampled.token) > 0) return FinishReason::kStop;
   const std::vector<std::string>& stop = group->request.sampling->stop;
   if (!stop.empty()) {
@@ -78,6 +79,7 @@ Response Sequence::finish(FinishReason reason) {
           .sample = sample,
           .tokens = std::move(tokens),
           .logprobs = std::move(logprobs),
+          .entropies = std::move(entropies),
           .observed = std::move(observed),
           .top_logprobs = std::move(top_logprobs),
           .finish = reason,

@@ -74,7 +74,7 @@ struct Sequence {
   State state = State::kWaiting;
 
   std::vector<int32_t> tokens;  // the response so far
-  std::vector<float> logprobs;
+  std::vector<float> logprobs, entropies;
   std::vector<std::vector<ops::Sampled>> top_logprobs;  // as in Response
   int64_t target_forwards = 0;
   std::unique_ptr<StopFinder> stop_finder;

@@ -75,7 +75,7 @@ void TokenSampler::reserve_sampled(std::span<const SampleRequest> requests) {
   int64_t rows = 0;
   for (const SampleRequest& request : requests) rows += rows_of(request);
   if (!sampled_on_device_.defined() || sampled_on_device_.size(0) < rows)
-    sampled_on_device_ = model_.device().empty({rows, 2}, at::kInt);
+    sampled_on_device_ = model_.device().empty({rows, ops::kSampledWords}, at::kInt);
 }
 
 // A row that several tokens are sampled from (a prompt's last one) goes through the LM head once

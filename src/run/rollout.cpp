@@ -36,6 +36,7 @@ std::string pack(const std::vector<Rollout>& rollouts) {
     out.value(r.response.target_forwards);
     out.list(r.response.tokens);
     out.list(r.response.logprobs);
+    out.list(r.response.entropies);
     out.list(r.response.observed);
     out.list(r.own_prompt);
     out.value<uint8_t>(r.episode ? 1 : 0);
@@ -67,6 +68,7 @@ std::vector<Rollout> unpack(std::string_view bytes) {
     r.response.target_forwards = in.value<int64_t>();
     r.response.tokens = in.list<std::vector<int32_t>>();
     r.response.logprobs = in.list<std::vector<float>>();
+    r.response.entropies = in.list<std::vector<float>>();
     r.response.observed = in.list<std::vector<rollout::TokenSpan>>();
     r.own_prompt = in.list<std::vector<int32_t>>();
     if (in.value<uint8_t>() != 0) {

@@ -19,6 +19,7 @@ std::vector<Rollout> random_rollouts(uint32_t name) {
     r.response.tokens.resize(random.below(50));
     for (int32_t& token : r.response.tokens) token = static_cast<int32_t>(random.below(1000));
     r.response.logprobs.assign(r.response.tokens.size(), static_cast<float>(-random.uniform()));
+    r.response.entropies.assign(r.response.tokens.size(), static_cast<float>(random.uniform()));
     r.response.finish = rollout::FinishReason::kStop;
     r.finish_seconds = random.uniform();
     r.is_scored = random.below(2) == 0;
@@ -42,6 +43,7 @@ TEST(RolloutTest, PackThenUnpackIsTheIdentity) {
       EXPECT_EQ(got[i].response.sample, sent[i].response.sample);
       EXPECT_EQ(got[i].response.tokens, sent[i].response.tokens);
       EXPECT_EQ(got[i].response.logprobs, sent[i].response.logprobs);
+      EXPECT_EQ(got[i].response.entropies, sent[i].response.entropies);
       EXPECT_EQ(got[i].response.observed, sent[i].response.observed);
       ASSERT_EQ(got[i].episode.has_value(), sent[i].episode.has_value());
       if (got[i].episode) {

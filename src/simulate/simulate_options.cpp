@@ -61,13 +61,13 @@ void SimulateOptions::check() const {
     TLT_CHECK_INPUT(factor >= 0 && factor <= 1, "acceptance_by_position has ", factor,
                     "; give factors from 0 to 1");
   TLT_CHECK_INPUT(!ways.empty(), "ways is empty; give at least one, as ways=plain,tlt");
-  TLT_CHECK_INPUT(zero_std == "forward" || zero_std == "train", "zero_std is \"", zero_std,
-                  "\"; give forward or train");
+  TLT_CHECK_INPUT(zero_std == "skip" || zero_std == "forward" || zero_std == "train",
+                  "zero_std is \"", zero_std, "\"; give skip, forward or train");
   costs.check();
 }
 
 double SimulateOptions::zero_std_share() const {
-  return zero_std == "forward" ? train::kForwardShare : 1;
+  return zero_std == "skip" ? 0 : zero_std == "forward" ? train::kForwardShare : 1;
 }
 
 }  // namespace tlt::simulate

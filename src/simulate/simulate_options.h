@@ -34,7 +34,7 @@ struct SimulateOptions {
   double suffix_acceptance = 0.64;
   double suffix_draft_rate = 1;
   std::vector<double> acceptance_by_position = {1, 1, 1, 1};
-  std::string zero_std = "forward";
+  std::string zero_std = "skip";
   double reward_seconds = 0;
   int64_t reward_concurrency = 0;
   double logprob_passes = 0;
@@ -74,8 +74,9 @@ struct SimulateOptions {
     visit_acceptance(add);
     add(zero_std, "zero_std",
         "What the update does with groups of equal scores, in the responses of "
-        "lengths=rollouts:FOLDER: a forward pass for metrics (forward, as tlt train) or a forward "
-        "and backward pass (train, as verl).");
+        "lengths=rollouts:FOLDER: nothing (skip, as tlt train with one optimizer step), a forward "
+        "pass (forward, as tlt train in further ones), or a forward and backward pass (train, as "
+        "verl).");
     add(reward_seconds, "reward_seconds", "Seconds to score a response.");
     add(reward_concurrency, "reward_concurrency",
         "Responses scored at a time, those of all workers together; 0: any number.");

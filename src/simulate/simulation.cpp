@@ -466,6 +466,7 @@ double Simulation::compute_gradients(Worker& worker, double seconds) {
 std::vector<double> Simulation::pack_costs(const Group& group) const {
   const double share =
       workload_.has_gradient(group.step, group.prompt) ? 1 : options_.zero_std_share();
+  if (share == 0) return {};
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < options_.n; ++i)
     lengths.push_back(workload_.length(group.step, group.prompt, i) +

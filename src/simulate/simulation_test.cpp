@@ -159,10 +159,12 @@ TEST(SimulationTest, GroupsWithEqualScoresAreNotTrainedOn) {
   };
   const double all = run("train", "plain").update;
   EXPECT_NEAR(run("forward", "plain").update / all, 7.0 / 9, 0.05);
+  EXPECT_NEAR(run("skip", "plain").update / all, 2.0 / 3, 0.05);
   options.workers = 2;  // the one with the short group has idle time
   const double early = run("train", "plain-early").gradients;
   EXPECT_GT(early, 0);
   EXPECT_NEAR(run("forward", "plain-early").gradients / early, 1.0 / 3, 1e-6);
+  EXPECT_EQ(run("skip", "plain-early").gradients, 0);
 }
 
 // A response of 7,000 tokens: of each 7 the first has a draft of 8 tokens, of which 3 are accepted,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/pack_plan.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/check.h"
@@ -20,8 +21,8 @@ std::vector<std::span<const TrainSample>> groups_of(std::span<const TrainSample>
 }
 
 PackPlan::PackPlan(std::span<const TrainSample> samples, const std::vector<bool>& learns,
-                   int64_t max_tokens)
-    : samples_(samples) {
+                   int64_t max_tokens, bool is_on_policy)
+    : samples_(samples), is_on_policy_(is_on_policy) {
   TLT_CHECK(learns.size() == samples.size());
   int64_t i = 0;
   for (const std::span<const TrainSample> group : groups_of(samples)) {
@@ -31,6 +32,14 @@ PackPlan::PackPlan(std::span<const TrainSample> samples, const std::vector<bool>
     plan(group.front().group, learned, true, max_tokens);
     plan(group.front().group, measured, false, max_tokens);
   }
+}
+
+bool PackPlan::are_known(const PlannedPack& pack) const {
+  return std::ranges::all_of(pack.members, [&](const PrefixGroup& group) {
+    return std::ranges::all_of(group.samples, [&](int64_t i) {
+      return !samples_[static_cast<size_t>(i)].rollout_entropies.empty();
+    });
+  });
 }
 
 void PackPlan::plan(int64_t group, const std::vector<int64_t>& members, bool learns,
@@ -47,6 +56,8 @@ void PackPlan::plan(int64_t group, const std::vector<int64_t>& members, bool lea
       pack.members.push_back(groups[static_cast<size_t>(i)]);
       pack.cost += pack.members.back().cost * (learns ? 1 : kForwardShare);
     }
+    pack.is_known = is_on_policy_ && !learns && are_known(pack);
+    if (pack.is_known) pack.cost = 0;
   }
 }
 

@@ -70,6 +70,23 @@ TEST(PackPlanTest, EachSampleIsInOnePack) {
   EXPECT_EQ(seen, std::vector<int>(batch.samples.size(), 1));
 }
 
+// Of the packs without a gradient those of which the rollouts have measured every sample.
+TEST(PackPlanTest, WhatTheRolloutsMeasuredCostsNothing) {
+  Batch batch(3);
+  for (size_t i = 0; i < batch.samples.size(); ++i)
+    if (batch.samples[i].group != 104) batch.samples[i].rollout_entropies = {1};
+  int64_t known = 0;
+  for (const bool is_on_policy : {false, true}) {
+    const PackPlan plan(batch.samples, batch.learns, 2000, is_on_policy);
+    for (const PlannedPack& pack : plan.packs()) {
+      EXPECT_EQ(pack.is_known, is_on_policy && !pack.learns && pack.group != 104);
+      EXPECT_EQ(pack.cost == 0, pack.is_known);
+      known += pack.is_known;
+    }
+  }
+  EXPECT_GT(known, 3);
+}
+
 TEST(PackPlanTest, AGroupInTwoPlacesIsAnError) {
   Batch batch(1);
   std::swap(batch.samples.front(), batch.samples.back());

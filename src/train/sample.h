@@ -13,6 +13,7 @@ struct TrainSample {
   int32_t response_begin = 0;   // tokens of the prompt; at least 1
   // One value for each response token.
   std::vector<float> rollout_logprobs;    // when it was sampled; empty: supervised
+  std::vector<float> rollout_entropies;   // the same; empty: not known
   std::vector<float> reference_logprobs;  // of the reference policy; empty: no KL loss
   std::vector<float> advantages;          // empty: supervised
   std::vector<float> values, returns;     // of the critic, and what it learns; empty: no critic

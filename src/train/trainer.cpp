@@ -71,6 +71,7 @@ uint32_t digest_of(std::span<const TrainSample> group) {
     bytes.list(sample.tokens);
     bytes.value(sample.response_begin);
     bytes.list(sample.rollout_logprobs);
+    bytes.list(sample.rollout_entropies);
     bytes.list(sample.reference_logprobs);
     bytes.list(sample.advantages);
     bytes.list(sample.weights);
@@ -265,7 +266,8 @@ TrainStats Trainer::sum_gradients(std::span<const TrainSample> samples, LossKind
   if (kind == LossKind::kValue) start(std::make_unique<ValueLoss>(options_.loss, samples));
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   const bool is_shown = try_show_batch(samples);
-  const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens);
+  const PackPlan plan(samples, learns_from(*progress_->loss, samples), options_.max_tokens,
+                      /*is_on_policy=*/is_first && kind == LossKind::kPolicy);
   const Early early = take_early(plan, samples);
   const bool is_complete =
       try_compute(plan, plan.share(early.is_done, comm_, early.loads)) && is_shown;
@@ -341,7 +343,8 @@ bool Trainer::compute_early(std::span<const TrainSample> group) {
   if (!progress_) start(std::make_unique<PolicyLoss>(options_.loss, kOneResponse));
   TLT_CHECK(!progress_->loss->wants_batch(), "this loss needs the whole mini-batch");
   if (!progress_->pass) {
-    const PackPlan plan(group, learns_from(*progress_->loss, group), options_.max_tokens);
+    const PackPlan plan(group, learns_from(*progress_->loss, group), options_.max_tokens,
+                        /*is_on_policy=*/true);
     const auto next = std::ranges::find_if_not(
         plan.packs(), [&](const PlannedPack& pack) { return progress_->has(pack); });
     TLT_CHECK(next != plan.packs().end(), "group ", group.front().group, " has no pack left");
@@ -400,11 +403,12 @@ bool Trainer::try_compute(const PackPlan& plan, const std::vector<size_t>& indic
 
 // Gradients of a worker's own rollouts, as early ones are, cannot show that its weights are not those
 // of the others. So each worker also scores a response of a pack that another one has computed: one
-// of these two has not sampled it.
+// of these two has not sampled it. If no pack needs a pass, any response.
 void Trainer::compare_with_others(const PackPlan& plan, std::span<const TrainSample> samples) {
   std::vector<size_t> others;  // a sample of each of their packs
+  const bool needs_passes = !std::ranges::all_of(plan.packs(), &PlannedPack::is_known);
   for (const PlannedPack& pack : plan.packs())
-    if (!progress_->packs.contains(pack.key()))
+    if (!needs_passes || (!pack.is_known && !progress_->packs.contains(pack.key())))
       others.push_back(static_cast<size_t>(pack.members.front().samples.front()));
   if (others.empty()) return;
   const auto turn = static_cast<size_t>(optimizer_.steps() + comm_.rank());
@@ -424,6 +428,11 @@ void Trainer::begin_pack(const PackPlan& plan, const PlannedPack& pack) {
 bool Trainer::advance_pack() {
   report_progress();
   Progress::Pass& pass = *progress_->pass;
+  if (pass.pack.is_known) {
+    measure_rollouts();
+    end_pack();
+    return false;
+  }
   pass.done += pass.d_hidden ? 2 : 1;
   if (pass.d_hidden) {
     const bool is_last = !model_.backward_layer(tape_, *pass.d_hidden, backward_);
@@ -443,6 +452,24 @@ bool Trainer::advance_pack() {
   head_.measure(tape_.hidden(), pass.samples, loss, see);
   end_pack();
   return false;
+}
+
+// The pack in progress, as a forward pass would.
+void Trainer::measure_rollouts() {
+  const std::vector<PackedSample>& samples = progress_->pass->samples;
+  TokenLoss& loss = *progress_->loss;
+  if (loss.wants_preview())
+    for (const PackedSample& packed : samples)
+      loss.preview(*packed.sample, /*first=*/0, packed.sample->rollout_logprobs);
+  std::vector<float> zeros;
+  for (const auto& [sample, row] : samples) {
+    zeros.resize(sample->rollout_logprobs.size());
+    loss.add({.sample = *sample,
+              .first = 0,
+              .logprobs = sample->rollout_logprobs,
+              .entropies = sample->rollout_entropies},
+             {.d_logprob = zeros, .d_entropy = zeros});
+  }
 }
 
 // A layer of the model, then of the teacher; false: both are done.

@@ -177,6 +177,7 @@ class Trainer {
   void begin_pack(const PackPlan& plan, const PlannedPack& pack);
   bool advance_pack();
   bool advance_forward();
+  void measure_rollouts();
   void end_pack();
   double cost_left() const;
   Early take_early(const PackPlan& plan, std::span<const TrainSample> samples);

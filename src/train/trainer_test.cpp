@@ -389,7 +389,10 @@ TEST(TrainerTest, MinibatchesAndEpochsAreOptimizerStepsInOrder) {
 // also by another number of workers that have the weights.
 TEST(TrainerTest, AbandonedUpdateContinuesBitForBit) {
   const auto alone = solo();
-  const auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
+  auto samples = golden_samples(read_golden("qwen2_tied"), "t10");
+  // The rollouts have measured the first one.
+  std::ranges::fill(samples[0].advantages, 0.0F);
+  samples[0].rollout_entropies.assign(samples[0].advantages.size(), 1.0F);
   for (const char* mode : {"vanilla", "kl_cov"}) {
     TrainerOptions options = small_packs();
     options.ppo_epochs = 2;
@@ -484,15 +487,16 @@ struct Updated {
 
 // An update by this number of workers. `before` is called on each of them before it.
 Updated update(int workers, const LossOptions& loss,
-               const std::function<void(Trainer&, const cluster::Comm&)>& before) {
+               const std::function<void(Trainer&, const cluster::Comm&)>& before,
+               const std::vector<TrainSample>& samples = grouped_samples()) {
   Updated updated;
   run_workers(workers, [&](cluster::Comm& comm) {
     const auto model = golden_model("qwen2_tied");
     TrainerOptions options = small_packs();
     options.loss = loss;
     Trainer trainer(*model, options, comm, {.total_steps = 10});
-    before(trainer, comm);
-    const auto metrics = metrics_of(trainer.update(grouped_samples(), LossKind::kPolicy));
+    if (before) before(trainer, comm);
+    const auto metrics = metrics_of(trainer.update(samples, LossKind::kPolicy));
     if (comm.rank() == 0) updated = {tests::weights_of(*model), metrics};
   });
   return updated;
@@ -543,6 +547,113 @@ TEST(TrainerTest, EarlyGradientsChangeNoBit) {
       }
     }
   }
+}
+
+// Records what a forward pass computes, in the samples.
+class Recorder final : public TokenLoss {
+ public:
+  explicit Recorder(std::vector<TrainSample>& samples) : samples_(samples) {}
+  bool learns_from(const TrainSample&) const override { return false; }
+  void add(const ResponseTokens& tokens, const TokenDerivatives&) override {
+    TrainSample& sample = samples_.at(static_cast<size_t>(tokens.sample.id));
+    const auto at = static_cast<std::ptrdiff_t>(tokens.first);
+    sample.rollout_entropies.resize(sample.rollout_logprobs.size());
+    std::ranges::copy(tokens.logprobs, sample.rollout_logprobs.begin() + at);
+    std::ranges::copy(tokens.entropies, sample.rollout_entropies.begin() + at);
+  }
+  std::vector<double> take_sums() override { return {}; }
+  std::vector<std::pair<std::string, double>> metrics(std::span<const double>) const override {
+    return {};
+  }
+
+ private:
+  std::vector<TrainSample>& samples_;
+};
+
+// The grouped samples as if the model had rolled them out. The second group has equal scores, and so
+// has a sample of the first one.
+std::vector<TrainSample> rolled_out_samples() {
+  std::vector<TrainSample> samples = grouped_samples();
+  for (const size_t i : {1, 2, 3}) std::ranges::fill(samples[i].advantages, 0.0F);
+  const auto model = golden_model("qwen2_tied");
+  model::Tape tape(*model, /*recompute=*/false);
+  const std::vector<TrainSample> asked = samples;
+  const PackPlan plan(asked, std::vector<bool>(asked.size()), /*max_tokens=*/1000);
+  Recorder recorder(samples);
+  HeadLoss head(*model, /*temperature=*/1);
+  for (const PlannedPack& pack : plan.packs()) {
+    const std::vector<PackedSample> packed = plan.load(pack, tape);
+    head.measure(model->forward(tape), packed, recorder,
+                 [](const TrainSample&, int64_t, std::span<const float>) {});
+  }
+  return samples;
+}
+
+// The same, of which a forward pass has to measure those without a gradient.
+std::vector<TrainSample> without_entropies(std::vector<TrainSample> samples) {
+  for (TrainSample& sample : samples) sample.rollout_entropies.clear();
+  return samples;
+}
+
+TEST(TrainerTest, WhatTheRolloutsMeasuredNeedsNoForwardPass) {
+  const std::vector<TrainSample> samples = rolled_out_samples();
+  std::vector<LossOptions> all = losses();
+  all.pop_back();  // with KL and entropy every response has a gradient
+  for (const char* mode : {"gspo", "cispo", "sapo", "clip_cov"}) {
+    all.emplace_back(losses()[1]).policy_loss.loss_mode = mode;
+    all.back().clip_ratio_high = 0;
+  }
+  for (const LossOptions& loss : all) {
+    const std::string& mode = loss.policy_loss.loss_mode;
+    const Updated want = update(1, loss, nullptr, without_entropies(samples));
+    expect_equal(update(1, loss, nullptr, samples), want, mode);
+    for (const int workers : {2, 3})
+      for (const int64_t layers : {int64_t{0}, kBegunLayers[2], kAllLayers}) {
+        const auto early = [&](Trainer& trainer, const cluster::Comm& comm) {
+          if (!loss.policy_loss.uses_covariance())
+            compute_layers(trainer, groups_of(samples)[static_cast<size_t>(comm.rank())], layers);
+        };
+        expect_equal(update(workers, loss, early, samples), want, mode);
+      }
+    std::vector<TrainSample> changed = samples;
+    changed[2].rollout_entropies[0] += 1;
+    const Updated other = update(1, loss, nullptr, changed);
+    EXPECT_NE(other.metrics.at("actor/entropy"), want.metrics.at("actor/entropy")) << mode;
+    changed = samples;
+    changed[0].rollout_entropies[0] += 1;  // it has a gradient
+    expect_equal(update(1, loss, nullptr, changed), want, mode);
+  }
+}
+
+// Later optimizer steps have other weights than the rollouts.
+TEST(TrainerTest, OnlyTheFirstStepOfAnUpdateHasTheWeightsOfTheRollouts) {
+  const std::vector<TrainSample> samples = rolled_out_samples();
+  const auto comm = solo();
+  std::vector<Updated> updated;
+  for (const auto& batch : {samples, without_entropies(samples)}) {
+    const auto model = golden_model("qwen2_tied");
+    TrainerOptions options = small_packs();
+    options.ppo_epochs = 2;
+    Trainer trainer(*model, options, *comm, {.total_steps = 10});
+    const TrainStats stats = trainer.update(batch, LossKind::kPolicy, /*samples_per_step=*/2);
+    updated.push_back({tests::weights_of(*model), metrics_of(stats)});
+  }
+  expect_equal(updated[0], updated[1], "two epochs of three mini-batches");
+}
+
+// An engine's fault shows even in a step without a gradient.
+TEST(TrainerTest, AResponseIsComparedWithTheRolloutsIfNoneHasAGradient) {
+  std::vector<TrainSample> samples = rolled_out_samples();
+  for (TrainSample& sample : samples) std::ranges::fill(sample.advantages, 0.0F);
+  const auto difference = [](std::span<const TrainSample> batch) {
+    const auto comm = solo();
+    const auto model = golden_model("qwen2_tied");
+    Trainer trainer(*model, small_packs(), *comm, {.total_steps = 10});
+    return trainer.update(batch, LossKind::kPolicy).logprob_difference;
+  };
+  EXPECT_EQ(difference(samples), 0);
+  for (TrainSample& sample : samples) sample.rollout_logprobs[0] -= 1;
+  EXPECT_EQ(difference(samples), 1);
 }
 
 TEST(TrainerTest, FalseEarlyGradientsAreComputedAgain) {

@@ -107,8 +107,8 @@ TEST_F(FarSamplingTest, RowsDoNotDependOnTheirBatch) {
   }
 }
 
-// The engine's logprob of a token is the trainer's.
-TEST_F(FarSamplingTest, LogprobsOfEngineAndTrainerAreTheSameBits) {
+// The engine's logprob of a token is the trainer's, and so is the entropy.
+TEST_F(FarSamplingTest, StatisticsOfEngineAndTrainerAreTheSameBits) {
   const at::Tensor logits = far(random_tensor({100, 300}, at::kFloat, 1, 4));
   std::vector<ops::SampleRow> rows;
   RandomStream random(/*seed=*/4, {});
@@ -120,8 +120,10 @@ TEST_F(FarSamplingTest, LogprobsOfEngineAndTrainerAreTheSameBits) {
   at::Tensor own = logits;
   ops::RowStatistics statistics;
   ops::row_statistics(far_, {own, 290, at::tensor(targets, at::kInt), 0.7}, statistics);
-  for (int64_t i = 0; i < 100; ++i)
+  for (int64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(statistics.logprob[i].item<float>(), sampled[static_cast<size_t>(i)].logprob);
+    EXPECT_EQ(statistics.entropy[i].item<float>(), sampled[static_cast<size_t>(i)].entropy);
+  }
 }
 
 TEST_F(FarSamplingTest, LogitsThatAreNotFiniteAreRefused) {

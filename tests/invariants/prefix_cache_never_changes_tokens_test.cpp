@@ -100,6 +100,7 @@ class PrefixCacheNeverChangesTokens
         }
         response.tokens.insert(response.tokens.end(), observed.begin(), observed.end());
         response.logprobs.resize(response.tokens.size());
+        response.entropies.resize(response.tokens.size());
         response.observed.push_back({begin, end});
         const uint32_t id = response.prompt_id;
         std::vector<rollout::Response> responses;

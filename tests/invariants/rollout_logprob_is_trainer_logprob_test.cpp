@@ -1,7 +1,8 @@
 // Invariant: the rollout logprob of a token and the trainer's are bit-identical before every
-// update.
+// update, and so are the entropies.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "cluster/comm.h"
@@ -53,6 +54,8 @@ class RolloutLogprobIsTrainerLogprob : public ::testing::TestWithParam<Case> {
       sample.response_begin = static_cast<int32_t>(sample.tokens.size());
       sample.tokens.insert(sample.tokens.end(), response.tokens.begin(), response.tokens.end());
       sample.rollout_logprobs = response.logprobs;
+      sample.rollout_entropies = response.entropies;
+      sample.group = place.first;
       sample.advantages.assign(response.tokens.size(), place.second % 2 == 0 ? 1.f : -1.f);
     }
     return samples;
@@ -64,6 +67,15 @@ class RolloutLogprobIsTrainerLogprob : public ::testing::TestWithParam<Case> {
     options.recompute = recompute;
     options.optim.lr = 1e-3;
     return options;
+  }
+
+  // Metrics of an update of weights that are those of model_ before any update.
+  std::vector<std::pair<std::string, double>> updated(std::span<const TrainSample> samples) const {
+    const auto model = tests::make_tiny_model(tests::tiny_config(GetParam().family),
+                                              GetParam().type, tests::test_device(2));
+    train::Trainer trainer(*model, options(false), *comm_,
+                           {.total_steps = 4, .temperature = GetParam().temperature});
+    return trainer.update(samples, train::LossKind::kPolicy).metrics;
   }
 
   std::unique_ptr<model::PolicyModel> model_;
@@ -86,6 +98,17 @@ TEST_P(RolloutLogprobIsTrainerLogprob, DifferenceIsExactlyZeroAtEveryStep) {
           << "nothing was learned: the weights have not changed between the steps";
     }
   }
+}
+
+// Without advantages, all that is left of an update is its metrics.
+TEST_P(RolloutLogprobIsTrainerLogprob, RolloutsMeasureWhatAForwardPassWould) {
+  auto samples = roll_out(0);
+  for (TrainSample& sample : samples) std::ranges::fill(sample.advantages, 0.0F);
+  auto unknown = samples, changed = samples;
+  for (TrainSample& sample : unknown) sample.rollout_entropies.clear();
+  EXPECT_EQ(updated(samples), updated(unknown));
+  changed[3].rollout_entropies[0] += 1;
+  EXPECT_NE(updated(samples), updated(changed)) << "a forward pass has measured them";
 }
 
 // Negative controls: one bit of one logprob, updated weights, another temperature.

@@ -86,6 +86,8 @@ inline std::string difference(const Rollouts& a, const Rollouts& b) {
       out << name() << ": token " << i;
     else if (const int64_t j = first_difference(left.logprobs, right.logprobs); j >= 0)
       out << name() << ": logprob " << j;
+    else if (const int64_t k = first_difference(left.entropies, right.entropies); k >= 0)
+      out << name() << ": entropy " << k;
     else if (left.finish != right.finish || left.target_forwards != right.target_forwards)
       out << name() << ": finish or forwards";
   }

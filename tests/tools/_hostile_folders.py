@@ -267,7 +267,7 @@ RUN_FILES = {
     "rollouts": ("rollouts/000001.jsonl", REPORT),
     "timeline": ("timeline.json", REPORT),
 }
-SEALED = b"tlt unfinished step 3\n"  # first line; then the SHA-256 of the rest
+SEALED = b"tlt unfinished step 4\n"  # first line; then the SHA-256 of the rest
 
 
 def unfinished():

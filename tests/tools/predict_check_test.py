@@ -25,6 +25,8 @@ max_num_seqs = 8
 ppo_max_token_len_per_gpu = 4096
 entropy_coeff = {entropy}
 use_kl_loss = false
+ppo_mini_batch_size = 0
+ppo_epochs = {epochs}
 [algorithm]
 adv_estimator = "{estimator}"
 use_kl_in_reward = false
@@ -60,11 +62,11 @@ else:
 """
 
 
-def write_run(folder, drafters, seconds, groups_with_equal_scores=0, entropy=0.0,
+def write_run(folder, drafters, seconds, groups_with_equal_scores=0, entropy=0.0, epochs=1,
               estimator="grpo"):
     (folder / "rollouts").mkdir(parents=True)
     options = OPTIONS.format(root=ROOT, speculates=str(bool(drafters)).lower(), drafters=json.dumps(drafters),
-                             entropy=entropy, estimator=estimator)  # fmt: skip
+                             entropy=entropy, epochs=epochs, estimator=estimator)  # fmt: skip
     (folder / "options.toml").write_text(options)
     rows = []
     for step in (1, 2, 3):
@@ -106,12 +108,15 @@ def main():
         assert ended.returncode == 0, ended.stdout + ended.stderr
         assert "plain" in ended.stdout and abs(error_of(ended.stdout, "rollout, s")) <= 0.05, ended.stdout
         assert abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout
-        # Two of the groups have no gradient, but with an entropy bonus or a greedy baseline.
-        for number, (entropy, estimator, trained) in enumerate((
-                (0.0, "grpo", 88 + 88 / 3), (0.1, "grpo", 176), (0.0, "remax", 176))):  # fmt: skip
+        # Two of the groups have no gradient, but with an entropy bonus or a greedy baseline; they have forward passes in
+        # a second epoch.
+        for number, (entropy, epochs, estimator, trained) in enumerate((
+                (0.0, 1, "grpo", 88), (0.0, 2, "grpo", 88 + 88 / 3), (0.1, 1, "grpo", 176),
+                (0.0, 1, "remax", 176))):  # fmt: skip
             run = folder / f"equal_{number}"
             seconds = 0.042 + trained / 10000 + 0.004
-            write_run(run, [], seconds, groups_with_equal_scores=2, entropy=entropy, estimator=estimator)
+            write_run(run, [], seconds, groups_with_equal_scores=2, entropy=entropy, epochs=epochs,
+                      estimator=estimator)
             ended = check(fake, run)
             assert abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout + ended.stderr
         write_run(folder / "slow", ["suffix", "eagle"], 1.0)

@@ -185,6 +185,7 @@ struct SampledRow {
 struct SampledToken {
   int32_t token = 0;  // -1: the logits of the row are not finite
   float logprob = 0;
+  float entropy = 0;
 };
 
 struct SampledRows {

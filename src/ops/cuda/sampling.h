@@ -45,7 +45,7 @@ struct Statistic {
 };
 
 // Of z = (logits - top) / temperature: log sum e^z, and the entropy of softmax(z). The engine's and
-// the trainer's logprobs both come from here.
+// the trainer's logprobs and entropies both come from here.
 TLT_DEVICE Statistic statistic(const Block& block, const float* logits, int64_t count,
                                float inverse, LogitsShared& shared) {
   float top = kLowest;
@@ -155,7 +155,8 @@ struct Sample {
     const bool is_finite =
         fabsf(all.top) <= -kLowest && fabsf(all.log_sum) <= -kLowest && token < p.allowed;
     p.sampled[block.index()] = {is_finite ? token : -1,
-                                is_finite ? logprob_of(all, logits[token], inverse) : 0};
+                                is_finite ? logprob_of(all, logits[token], inverse) : 0,
+                                is_finite ? all.entropy : 0};
   }
 };
 
