@@ -111,6 +111,15 @@ double IdleTrainer::acceptance_gain() const {
                                      : trigger_.gain_per_second();
 }
 
+void IdleTrainer::add_idle(double idle_seconds, double trained_seconds) {
+  idle_seconds_ += idle_seconds;
+  trained_seconds_ += trained_seconds;
+}
+
+double IdleTrainer::trained_share() const {
+  return trained_seconds_ / std::max(1e-9, idle_seconds_);
+}
+
 // Runs a pack, after beginning its step; or a part of the optimizer's step, and ends it.
 bool IdleTrainer::advance() {
   const double start = clock_.seconds();

@@ -113,6 +113,10 @@ class IdleTrainer final : public rollout::HiddenStateObserver {
   // The relative gain in acceptance length that a second of training is expected to give in this RL
   // step; infinity: not known, or trained at any rate (trigger interval).
   double acceptance_gain() const;
+  // Counts the worker seconds of an RL step: idle, and training the draft model meanwhile.
+  void add_idle(double idle_seconds, double trained_seconds);
+  // Of the idle time of all RL steps before this one: in which workers trained the draft model.
+  double trained_share() const;
   // Interrupts training because there is work; the unfinished train step is kept.
   void pause();
   // If two workers together have at most this many unfinished sequences, those of one migrate to
@@ -186,7 +190,8 @@ class IdleTrainer final : public rollout::HiddenStateObserver {
   Timeline* timeline_ = nullptr;
   DraftBuffer buffer_;
   DriftTrigger trigger_;
-  bool trains_ = false;  // whether this RL step trains
+  double idle_seconds_ = 0, trained_seconds_ = 0;  // of all workers and RL steps
+  bool trains_ = false;                            // whether this RL step trains
 
   const std::unique_ptr<cluster::Comm> alone_;  // of size 1: a train step needs no other worker
   const std::unique_ptr<drafter::DraftNetwork> copy_;

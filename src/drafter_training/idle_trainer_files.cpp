@@ -63,7 +63,9 @@ std::string IdleTrainer::save() const {
   return nlohmann::json{{"version", version_},
                         {"optimizer_steps", optimizer_steps()},
                         {"trained_steps", trained_steps_},
-                        {"trigger", trigger_.save()}}
+                        {"trigger", trigger_.save()},
+                        {"idle_seconds", idle_seconds_},
+                        {"trained_seconds", trained_seconds_}}
              .dump(1) +
          "\n";
 }
@@ -79,6 +81,9 @@ void IdleTrainer::resume(const train::CheckpointPlace& checkpoint, const cluster
       state.emplace_back(name, file.read(name));
     load(state, json_count(json, "optimizer_steps"), json_count(json, "version"));
     trigger_.restore(json.at("trigger"));
+    // Checkpoints of earlier versions have neither.
+    idle_seconds_ = json.value("idle_seconds", 0.0);
+    trained_seconds_ = json.value("trained_seconds", 0.0);
     trained_steps_ = json_count(json, "trained_steps", int64_t{0});
     if (const std::string frozen = checkpoint.folder + kFrozenFolder;
         freeze_after_.value_or(0) > 0 && std::filesystem::exists(frozen)) {

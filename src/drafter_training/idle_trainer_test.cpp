@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -280,6 +281,26 @@ TEST(IdleTrainerTest, SliceEndsInTimeAndItsStepIsResumed) {
   EXPECT_EQ(stats.steps, site.trainer->optimizer_steps());
   EXPECT_GT(stats.used_seconds, 0.008 * slices);
   EXPECT_EQ(site.trainer->take_stats().steps, 0);
+}
+
+TEST(IdleTrainerTest, ACheckpointKeepsTheShareOfTheIdleTime) {
+  const auto comm = train::solo();
+  Site site;
+  site.train(2);
+  EXPECT_EQ(site.trainer->trained_share(), 0);
+  site.trainer->add_idle(/*idle_seconds=*/10, /*trained_seconds=*/4);
+  site.trainer->add_idle(6, 0);
+  EXPECT_EQ(site.trainer->trained_share(), 0.25);
+  const TestFolder folder;
+  std::filesystem::create_directory(folder / "state");
+  site.trainer->snapshot()(folder.path());
+  write_file_atomic(folder / "state/spot.json", site.trainer->save());
+  Site resumed;
+  resumed.trainer->resume({.folder = folder.path()}, *comm);
+  EXPECT_EQ(resumed.trainer->optimizer_steps(), site.trainer->optimizer_steps());
+  EXPECT_EQ(resumed.trainer->trained_share(), 0.25);
+  resumed.trainer->add_idle(16, 0);
+  EXPECT_EQ(resumed.trainer->trained_share(), 0.125);
 }
 
 // A draft model whose training passes take a fixed time per token.

@@ -468,7 +468,7 @@ bool RolloutPhase::are_gradients_first() const {
   return !idle_trainer_ || gradients_first({.workers = comm_.size(),
                                             .rollout_seconds = since_begin_.seconds(),
                                             .draft_model_share = draft_model_share_,
-                                            .trained_share = trained_share_,
+                                            .trained_share = idle_trainer_->trained_share(),
                                             .acceptance_gain = idle_trainer_->acceptance_gain()});
 }
 

@@ -96,11 +96,8 @@ class RolloutPhase {
   void set_idle_trainer(drafter_training::IdleTrainer* trainer) { idle_trainer_ = trainer; }
   // Null, the default: no environment.
   void set_episodes(Episodes* episodes) { episodes_ = episodes; }
-  // For the choice between idle work: shares that are known from the steps before.
-  void set_shares(double draft_model_share, double trained_share) {
-    draft_model_share_ = draft_model_share;
-    trained_share_ = trained_share;
-  }
+  // For the choice between idle work: the share of the step before.
+  void set_draft_model_share(double share) { draft_model_share_ = share; }
 
   // Returns all workers' rollouts, ordered by prompt and sample. Throws LostWorkerError if a worker
   // is lost and the others do not continue without it.
@@ -166,10 +163,10 @@ class RolloutPhase {
   Timeline* timeline_ = nullptr;
   Episodes* episodes_ = nullptr;  // or null
 
-  double draft_model_share_ = 0, trained_share_ = 0;  // IdleValues
-  int64_t phases_ = 0;                                // step number of the group source
-  int64_t share_ = 0;                                 // groups this worker takes without stealing
-  std::map<int64_t, int64_t> unfinished_;             // group or migration -> unfinished responses
+  double draft_model_share_ = 0;           // IdleValues
+  int64_t phases_ = 0;                     // step number of the group source
+  int64_t share_ = 0;                      // groups this worker takes without stealing
+  std::map<int64_t, int64_t> unfinished_;  // group or migration -> unfinished responses
   std::map<uint32_t, int64_t> source_of_;  // index of an unfinished prompt -> group or migration
   std::map<uint32_t, uint32_t> index_of_;  // prompt id -> index into the step's prompts
   FinishedGroups finished_;                // finished here, or scored here

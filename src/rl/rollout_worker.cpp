@@ -189,12 +189,10 @@ void RolloutWorker::warn_unscored(std::span<const data::Prompt> prompts,
 void RolloutWorker::report_step(Metrics& metrics) {
   if (speculation_report_) {
     speculation_report_->add_step(*context_.comm, metrics);
-    if (idle_trainer_) {
-      idle_seconds_ += metrics.at("drafter/idle_seconds");
-      trained_seconds_ += metrics.at("drafter/used_seconds");
-    }
-    phase_.set_shares(speculation_report_->draft_model_share(),
-                      trained_seconds_ / std::max(1e-9, idle_seconds_));
+    if (idle_trainer_)
+      idle_trainer_->add_idle(metrics.at("drafter/idle_seconds"),
+                              metrics.at("drafter/used_seconds"));
+    phase_.set_draft_model_share(speculation_report_->draft_model_share());
   }
   const PhaseTimes all = sum_over_workers(*context_.comm, times_);
   const auto workers = static_cast<double>(context_.comm->size()),

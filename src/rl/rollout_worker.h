@@ -119,8 +119,6 @@ class RolloutWorker {
   PhaseTimes times_;         // since begin_step()
   double tail_seconds_ = 0;  // the same
   bool was_stopped_ = false;
-  // Of all workers, since the start of this process: idle, and training the draft model meanwhile.
-  double idle_seconds_ = 0, trained_seconds_ = 0;
   // Responses without a score since the start of this process; the count that warns next.
   int64_t unscored_ = 0, next_unscored_warning_ = 1;
 };
