@@ -5,7 +5,7 @@
     python tools/predict_check.py runs/demo [RUN ...] [--rounds 3] [--program build/tlt] [--within 0.1]
 
 For each run: `tlt bench forward` and `tlt bench train` measure the costs on this machine, in as many processes at a
-time as the run had workers; `tlt simulate` then rolls out the run's own responses with them, step by step. Printed are
+time as the run had workers, and passes also in one, as while the others wait; `tlt simulate` then rolls out the run's own responses with them, step by step. Printed are
 seconds of a step and of its rollouts, and the idle share of the workers, predicted and measured, as means of the run's
 steps after the first, which also measures what speculation costs. From the run are its responses: their lengths, and
 how often suffix drafts are accepted in them (`tlt bench suffix`); nothing is fitted to its times.
@@ -129,11 +129,11 @@ def run_program(words):
     return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
 
 
-def run_together(words, processes):
-    """Lines of as many processes at a time."""
-    words = [*words, "--threads", str(max(1, (os.cpu_count() or 1) // processes))]
-    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
-        return list(pool.map(run_program, [words] * processes))
+def run_together(words, workers, processes=None):
+    """Lines of as many processes at a time as there are workers, or of fewer."""
+    words = [*words, "--threads", str(max(1, (os.cpu_count() or 1) // workers))]
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(run_program, [words] * (processes or workers)))
 
 
 def mean_line(lines):
@@ -145,7 +145,7 @@ def mean_line(lines):
     return mean
 
 
-def measure_forward(program, run):
+def measure_forward(program, run, processes):
     """Lines of `tlt bench forward`, means over the processes."""
     longest = max(row["response_length/max"] for row in run.steps)
     mean_lines = []
@@ -154,7 +154,7 @@ def measure_forward(program, run):
             rows = ",".join(str(rows) for rows in ROWS if rows < 2 * most)
             words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", rows, "--as", kind,
                      "--context", str(context), "--repeat", "60"]  # fmt: skip
-            mean_lines += map(mean_line, zip(*run_together(words, run.workers())))
+            mean_lines += map(mean_line, zip(*run_together(words, run.workers(), processes)))
     return mean_lines
 
 
@@ -184,16 +184,18 @@ class Costs:
 
     def __init__(self, program, run):
         self.program, self.run = program, run
-        self.forwards, self.efficiencies = [], []
+        self.forwards, self.alone, self.efficiencies = [], [], []
         self.measure()
 
     def measure(self):
-        self.forwards.append(measure_forward(self.program, self.run))
+        self.forwards.append(measure_forward(self.program, self.run, self.run.workers()))
+        self.alone.append(measure_forward(self.program, self.run, processes=1))
         self.efficiencies.append(measure_update(self.program, self.run))
 
-    def write_forward(self, path):
+    @staticmethod
+    def write(measurements, path):
         with open(path, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(mean_line(lines)) + "\n" for lines in zip(*self.forwards))
+            file.writelines(json.dumps(mean_line(lines)) + "\n" for lines in zip(*measurements))
 
     def train_efficiency(self):
         return sum(self.efficiencies) / len(self.efficiencies)
@@ -213,8 +215,10 @@ def run_again(program, run, folder):
 
 def predict(program, run, costs, folder):
     config = run.model_config()
-    forward, rollouts, suffix = (f"{folder}/{name}" for name in ("forward.jsonl", "rollouts", "suffix.jsonl"))
-    costs.write_forward(forward)
+    forward, alone, rollouts, suffix = (
+        f"{folder}/{name}" for name in ("forward.jsonl", "alone.jsonl", "rollouts", "suffix.jsonl"))  # fmt: skip
+    costs.write(costs.forwards, forward)
+    costs.write(costs.alone, alone)
     run.copy_rollouts(rollouts)
     write_suffix_drafts(program, run, rollouts, suffix)
     options = {
@@ -224,7 +228,7 @@ def predict(program, run, costs, folder):
         "max_response_length": run.option("data.max_response_length"), "lengths": f"rollouts:{rollouts}",
         "max_num_seqs": run.option("rollout.max_num_seqs"),
         "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,
-        "bench_suffix": suffix, "bench_forward": forward, "stride": 1,
+        "bench_suffix": suffix, "bench_forward": forward, "bench_forward_alone": alone, "stride": 1,
         "zero_std": run.zero_std(),
         "costs.train_efficiency": f"{costs.train_efficiency():.4g}"}
     words = [program, "simulate", *(f"{name}={value}" for name, value in options.items()), "--json"]

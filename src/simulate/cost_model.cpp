@@ -23,6 +23,8 @@ constexpr double kCheckpointBytes = 2 + 12;
 // Bytes/s from a device to the memory of its host: 80 % of the 32 GB/s of PCIe 4.0 x16.
 constexpr double kHostBandwidth = 25e9;
 
+constexpr int64_t kMostRows = int64_t{1} << 20;  // of a measured pass
+
 // Passes of a run follow each other, so their mean counts; files of earlier versions have medians.
 double pass_seconds(const nlohmann::json& row, const std::string& part) {
   const auto mean = row.find(part + "_seconds_mean");
@@ -54,6 +56,8 @@ CostModel::CostModel(Setup setup) : setup_(std::move(setup)) {
   setup_.constants.check();
   if (!setup_.measured.empty())
     measured_.emplace(setup_.measured, std::vector<speculation::DraftCost>{});
+  if (!setup_.measured_alone.empty())
+    measured_alone_.emplace(setup_.measured_alone, std::vector<speculation::DraftCost>{});
 }
 
 double CostModel::roofline(double read_parameters, double row_parameters, double rows) const {
@@ -73,7 +77,10 @@ double CostModel::all_reduces(double count, double rows) const {
                   bytes * 2 * (devices() - 1) / devices() / setup_.device.link_bandwidth);
 }
 
-double CostModel::forward(double rows, double sequences, double context) const {
+double CostModel::forward(double rows, double sequences, double context, double neighbours) const {
+  if (measured_alone_ && neighbours < 1)
+    return neighbours * forward(rows, sequences, context) +
+           (1 - neighbours) * measured_alone_->target_seconds(rows, sequences, context);
   if (measured_) return measured_->target_seconds(rows, sequences, context);
   const auto layers = static_cast<double>(setup_.model.layers);
   const double kv =
@@ -83,7 +90,9 @@ double CostModel::forward(double rows, double sequences, double context) const {
          roofline(setup_.model.read_parameters(rows), setup_.model.row_parameters(), rows);
 }
 
-double CostModel::prefill(double rows) const { return forward(rows + 1, 1, 0) - forward(1, 1, 0); }
+double CostModel::prefill(double rows, double neighbours) const {
+  return forward(rows + 1, 1, 0, neighbours) - forward(1, 1, 0, neighbours);
+}
 
 double CostModel::drafting(const drafter::Strategy& strategy, double sequences,
                            bool has_model) const {
@@ -194,6 +203,10 @@ std::vector<speculation::ForwardCost> read_forward_costs(const std::string& path
     } catch (const nlohmann::json::exception&) {
       throw InputError(reader.place() + ": not a line of tlt bench forward");
     }
+    const speculation::ForwardCost& cost = costs.back();
+    TLT_CHECK_INPUT(cost.rows >= 1 && cost.rows <= kMostRows && cost.seconds > 0, reader.place(),
+                    ": ", cost.rows, " rows in ", cost.seconds,
+                    " s; give lines of tlt bench forward");
   }
   TLT_CHECK_INPUT(!costs.empty(), path,
                   ": no forward passes; give the output of tlt bench forward "

@@ -32,13 +32,18 @@ class CostModel {
     CostConstants constants = {};
     // Lines of `tlt bench forward`, instead of the roofline of a forward pass; empty: none.
     std::vector<speculation::ForwardCost> measured = {};
+    // The same while no other worker computes, of workers that share a memory; empty: it makes no
+    // difference.
+    std::vector<speculation::ForwardCost> measured_alone = {};
   };
   explicit CostModel(Setup setup);
 
   // A forward pass of `rows` token rows of `sequences` sequences, `context` tokens before each.
-  double forward(double rows, double sequences, double context) const;
+  // `neighbours`: the share of the other workers that compute at the same time; between none and
+  // all, linear.
+  double forward(double rows, double sequences, double context, double neighbours = 1) const;
   // Chunks of prompts that go through the model with such a pass: `rows` more rows.
-  double prefill(double rows) const;
+  double prefill(double rows, double neighbours = 1) const;
   // What an engine step with draft tokens takes besides the target's forward pass. `has_model`: the
   // drafter is a draft model, which runs once for each level of the tree.
   double drafting(const drafter::Strategy& strategy, double sequences, bool has_model) const;
@@ -73,7 +78,7 @@ class CostModel {
   double devices() const { return static_cast<double>(setup_.tensor_parallel); }
 
   const Setup setup_;
-  std::optional<speculation::CostTable> measured_;
+  std::optional<speculation::CostTable> measured_, measured_alone_;
 };
 
 // Reads lines of `tlt bench forward`. InputError names the line.

@@ -122,6 +122,35 @@ TEST(CostModelTest, MeasuredPassesReplaceTheRoofline) {
               HasSubstr("bad.jsonl:1: not a line of tlt bench forward"));
 }
 
+TEST(CostModelTest, PassesWhileOthersWaitTakeTheirOwnTime) {
+  const CostModel costs({.device = find_device("cpu"),
+                         .model = find_model("headline"),
+                         .measured = {{1, 1, 2.0, 0}, {1, 5, 4.0, 0}},
+                         .measured_alone = {{1, 1, 1.0, 0}, {1, 5, 3.5, 0}}});
+  EXPECT_EQ(costs.forward(1, 1, 0), 2);
+  EXPECT_EQ(costs.forward(1, 1, 0, /*neighbours=*/0), 1);
+  EXPECT_EQ(costs.forward(1, 1, 0, 0.25), 1.25);
+  EXPECT_EQ(costs.forward(5, 1, 0, 0), 3.5);
+  EXPECT_EQ(costs.prefill(4), 2);
+  EXPECT_EQ(costs.prefill(4, 0), 2.5);
+}
+
+// What 0 rows more than 0 cost would be asked without end.
+TEST(CostModelTest, ImpossiblePassesAreRefused) {
+  const TestFolder folder;
+  const std::string path = folder / "bad.jsonl";
+  for (const char* numbers :
+       {R"("rows":0,"forward_seconds_p50":1)", R"("rows":2000000000000,"forward_seconds_p50":1)",
+        R"("rows":2,"forward_seconds_p50":-1)"}) {
+    write_file_atomic(
+        path, R"({"as":"tree","rows":1,"context":0,"forward_seconds_p50":1,"head_seconds_p50":0})"
+              "\n"
+              R"({"as":"sequences","context":0,"head_seconds_p50":0,)" +
+                  std::string(numbers) + "}");
+    EXPECT_THAT(complaint_of([&] { read_forward_costs(path); }), HasSubstr("bad.jsonl:2: "));
+  }
+}
+
 // Half a second for each row, and half a second more for each sequence.
 TEST(CostModelTest, MeasuredTreesOfSeveralSequencesCostTheirRows) {
   const TestFolder folder;

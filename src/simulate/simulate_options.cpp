@@ -60,6 +60,8 @@ void SimulateOptions::check() const {
   for (const double factor : acceptance_by_position)
     TLT_CHECK_INPUT(factor >= 0 && factor <= 1, "acceptance_by_position has ", factor,
                     "; give factors from 0 to 1");
+  TLT_CHECK_INPUT(bench_forward_alone.empty() || !bench_forward.empty(),
+                  "bench_forward_alone needs bench_forward: the passes while all workers compute");
   TLT_CHECK_INPUT(!ways.empty(), "ways is empty; give at least one, as ways=plain,tlt");
   TLT_CHECK_INPUT(zero_std == "skip" || zero_std == "forward" || zero_std == "train",
                   "zero_std is \"", zero_std, "\"; give skip, forward or train");

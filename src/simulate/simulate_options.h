@@ -50,7 +50,7 @@ struct SimulateOptions {
   double restart_seconds = 60;
   int64_t stride = 8;
   int64_t seed = 0;
-  std::string bench_forward;
+  std::string bench_forward, bench_forward_alone;
   std::string bench_suffix;
   CostConstants costs;
 
@@ -93,6 +93,9 @@ struct SimulateOptions {
     add(seed, "seed", "Of lengths and draft tokens.");
     add(bench_forward, "bench_forward",
         "Lines of tlt bench forward: measured forward passes instead of the device's roofline.");
+    add(bench_forward_alone, "bench_forward_alone",
+        "The same, measured in one process instead of as many as there are workers: where workers "
+        "share a memory, passes take less time while others wait.");
     add(bench_suffix, "bench_suffix",
         "A file of tlt bench suffix --out for lengths=rollouts:FOLDER: the suffix drafts of these "
         "responses, instead of suffix_acceptance and suffix_draft_rate.");

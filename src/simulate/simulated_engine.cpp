@@ -97,7 +97,8 @@ void SimulatedEngine::admit() {
   }
 }
 
-double SimulatedEngine::step() {
+double SimulatedEngine::step(double neighbours) {
+  neighbours_ = neighbours;
   admit();
   if (running_.empty()) return 0;
   const double tokens_before = counters_.tokens;
@@ -125,14 +126,14 @@ double SimulatedEngine::step() {
 
 double SimulatedEngine::prefill(double rows) {
   counters_.prefilled += rows;
-  const double seconds = setup_.costs.prefill(rows);
+  const double seconds = setup_.costs.prefill(rows, neighbours_);
   for (SimulatedSequence& it : running_) {
     const double part = std::min(it.to_prefill, rows);
     it.to_prefill -= part;
     rows -= part;
   }
   // A pass of its own also reads the weights.
-  return seconds + (decoding_.empty() ? setup_.costs.forward(1, 1, 0) : 0);
+  return seconds + (decoding_.empty() ? setup_.costs.forward(1, 1, 0, neighbours_) : 0);
 }
 
 speculation::Load SimulatedEngine::tuner_load() const {
@@ -233,13 +234,15 @@ double SimulatedEngine::tokens_of(size_t decoding) const {
 }
 
 // Until the first sequence ends or the KV cache is full. Without a choice to make, any number,
-// unless others may end the step.
+// unless others may end the step or change its time.
 int64_t SimulatedEngine::stride(bool has_prompt_rows) const {
   if (has_prompt_rows || replays_ || (tuner_ && tuner_->is_exploration())) return 1;
   const int64_t growth = std::max(kLearnedStride, setup_.options.stride),
                 most = std::min(setup_.options.stride,
                                 1 + decisions_ * growth / (kLearnedStride * kExactDecisions));
-  double steps = tuner_ || setup_.way.is_partial ? static_cast<double>(most) : 1e9, tokens = 0;
+  const bool is_bounded =
+      tuner_ || setup_.way.is_partial || !setup_.options.bench_forward_alone.empty();
+  double steps = is_bounded ? static_cast<double>(most) : 1e9, tokens = 0;
   for (size_t i = 0; i < decoding_.size(); ++i) {
     steps = std::min(steps, decoding_[i]->left() / tokens_of(i));
     tokens += tokens_of(i);
@@ -267,8 +270,8 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
       requests_ == 0 ? 0
                      : setup_.costs.drafting(strategy_of(arm), static_cast<double>(requests_),
                                              arm.kind == "eagle");
-  const double seconds =
-      setup_.costs.forward(count + nodes, count, load.context) + drafting + prompt_seconds;
+  const double seconds = setup_.costs.forward(count + nodes, count, load.context, neighbours_) +
+                         drafting + prompt_seconds;
   ++decisions_;
   const int64_t interval = std::max<int64_t>(1, steps / kLearnedStride);
   if (tuner_ && (tuner_->is_exploration() || decisions_ % interval == 0))

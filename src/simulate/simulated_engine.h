@@ -91,8 +91,9 @@ class SimulatedEngine {
 
   // A group's sequences, or migrated ones.
   void submit(const std::vector<SimulatedSequence>& sequences);
-  // Runs engine steps; returns their seconds. 0: there is nothing to do.
-  double step();
+  // Runs engine steps; returns their seconds. 0: there is nothing to do. `neighbours`: as
+  // CostModel::forward().
+  double step(double neighbours = 1);
   std::vector<SimulatedSequence> take_finished() { return std::exchange(finished_, {}); }
   std::vector<SimulatedSequence> take_unfinished();
   // The last step ends this much earlier: its worker is lost. Returns the tokens that it has not
@@ -167,6 +168,7 @@ class SimulatedEngine {
   BudgetKey budget_key_;       // of the last split …
   std::vector<int32_t> keep_;  // … and its result: nodes of each tree
   double draft_acceptance_ = 0;
+  double neighbours_ = 1;
   std::array<double, 32> uniforms_ = {};  // drawn together, which takes a third of the time
   size_t next_uniform_ = uniforms_.size();
   uint32_t drawn_ = 0;

@@ -24,13 +24,15 @@ constexpr uint32_t kSpeedStream = 0x52u << 24;
 
 CostModel make_costs(const SimulateOptions& options) {
   options.check();
+  const auto read = [](const std::string& path) {
+    return path.empty() ? std::vector<speculation::ForwardCost>() : read_forward_costs(path);
+  };
   return CostModel({.device = find_device(options.device),
                     .model = find_model(options.model),
                     .tensor_parallel = options.tensor_model_parallel_size,
                     .constants = options.costs,
-                    .measured = options.bench_forward.empty()
-                                    ? std::vector<speculation::ForwardCost>()
-                                    : read_forward_costs(options.bench_forward)});
+                    .measured = read(options.bench_forward),
+                    .measured_alone = read(options.bench_forward_alone)});
 }
 
 int64_t workers_that_roll_out(const SimulateOptions& options, const Way& way) {
@@ -228,7 +230,7 @@ void Simulation::wake(int64_t index) {
     worker.done_at = now_;
     return;
   }
-  const double seconds = worker.engine->step();
+  const double seconds = worker.engine->step(computing_neighbours(index));
   if (seconds > 0) {
     worker.decoding += seconds;
     worker.busy_until = now_ + seconds;
@@ -240,6 +242,18 @@ void Simulation::wake(int64_t index) {
     // It may have got work since it looked.
     if (worker.protocol->has_group()) wake_at(index, now_);
   }
+}
+
+// Idle workers compute too, where there is idle work.
+double Simulation::computing_neighbours(int64_t index) const {
+  if (options_.bench_forward_alone.empty() || living() == 1 || way_.early_gradients || trains_)
+    return 1;
+  int64_t others = 0;
+  for (int64_t i = 0; i < std::ssize(workers_); ++i) {
+    const Worker& other = workers_[static_cast<size_t>(i)];
+    others += i != index && !other.is_lost() && !other.is_idle && other.done_at < 0;
+  }
+  return static_cast<double>(others) / static_cast<double>(living() - 1);
 }
 
 void Simulation::collect(Worker& worker) {

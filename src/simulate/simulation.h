@@ -156,6 +156,8 @@ class Simulation {
   void keep_progress(const SimulatedSequence& sequence, double tokens);
   void wake(int64_t index);
   void wake_at(int64_t index, double at);
+  // The share of the other workers that compute while this one does.
+  double computing_neighbours(int64_t index) const;
   void collect(Worker& worker);
   void take_groups(Worker& worker);
   void start_group(Worker& worker, int64_t group);

@@ -142,6 +142,37 @@ TEST(SimulationTest, SequencesHaveTheDraftAfterTheirTokens) {
   }
 }
 
+// Two workers with a response each; a pass takes a second, and half of one while the other worker
+// waits.
+TEST(SimulationTest, AWorkerIsFasterWhileTheOthersWait) {
+  const TestFolder rollouts, costs;
+  write_file_atomic(rollouts / "1.jsonl", "{\"response_tokens\":100}\n{\"response_tokens\":300}\n");
+  const auto write_costs = [&](const char* name, double seconds) {
+    std::string lines;
+    for (const char* as : {"tree", "sequences"})
+      for (const int rows : {1, 64})
+        lines += fmt::format(
+            R"({{"as":"{}","rows":{},"context":0,"forward_seconds_p50":{},"head_seconds_p50":0}})"
+            "\n",
+            as, rows, seconds);
+    write_file_atomic(costs / name, lines);
+    return costs / name;
+  };
+  SimulateOptions options;
+  options.device = "cpu", options.model = "headline";
+  options.workers = options.train_batch_size = 2;
+  options.n = options.total_training_steps = 1;
+  options.lengths = "rollouts:" + rollouts.path();
+  options.bench_forward = write_costs("together.jsonl", 1);
+  const double before = run_simulation(options, "plain").at(0).rollout;
+  EXPECT_NEAR(before, 301, 1.5);
+  options.bench_forward_alone = write_costs("alone.jsonl", 0.5);
+  const StepReport report = run_simulation(options, "plain").at(0);
+  EXPECT_NEAR(report.rollout, before - 100, 8);  // at most a stride late
+  EXPECT_NEAR(report.decoding + report.idle, 2 * report.rollout, 1e-6);
+  EXPECT_NEAR(run_simulation(options, "plain-early").at(0).rollout, before, 8) << "it computes";
+}
+
 // The second of two groups is short and has equal scores.
 TEST(SimulationTest, GroupsWithEqualScoresAreNotTrainedOn) {
   const TestFolder folder;

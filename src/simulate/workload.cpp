@@ -171,7 +171,7 @@ bool Workload::has_gradient(int64_t step, int64_t prompt) const {
 
 int64_t Workload::length(int64_t step, int64_t prompt, int64_t sample) const {
   const auto limited = [&](double tokens) {
-    return std::clamp(std::llround(tokens), 1LL, static_cast<long long>(most_));
+    return std::llround(std::clamp(tokens, 1.0, static_cast<double>(most_)));
   };
   if (kind_ == Kind::kReplay)
     return limited(steps_[replayed_step(step)][replayed_response(prompt, sample)].tokens);

@@ -68,6 +68,10 @@ TEST(WorkloadTest, RolloutsOfARunAndTraces) {
   auto lengths = draw(with_lengths("rollouts:" + (folder / "1.jsonl")));
   EXPECT_NEAR(std::ranges::count(lengths, 10) / 20000.0, 0.5, 0.02);
   EXPECT_NEAR(std::ranges::count(lengths, 30) / 20000.0, 0.5, 0.02);
+  // More tokens than a number of tokens can be.
+  write_file_atomic(folder / "huge.jsonl", R"({"response_tokens": 18446744073709551615})");
+  const SimulateOptions huge = with_lengths("rollouts:" + (folder / "huge.jsonl"));
+  EXPECT_EQ(Workload(huge).length(0, 0, 0), huge.max_response_length);
   // A dump of verl has no numbers of tokens.
   write_file_atomic(folder / "verl.jsonl", R"({"output": "eight by", "score": 1}
 {"output": "twelve bytes", "score": 0}

@@ -310,6 +310,37 @@ def parquet():
     yield "zeros", b"PAR1" + b"\0" * 900_000 + b"PAR1"
 
 
+def suffix_drafts():
+    """After the header the drafts of the two responses that the command has."""
+    confidences = [{"first": 0.5, "later": 1}, {"first": 0, "later": 0.1}]
+    drafts = {"confidence": [0, 2, 1], "tokens": [0, 4, 1], "accepted": [0, 3, 1]}
+    def lines(header, *rows):
+        return "".join(as_json(row) + "\n" for row in (header, *rows))
+    yield from json_texts()
+    for name, text in edges_of({"confidences": confidences}):
+        yield name, lines(json.loads(text), drafts, drafts)
+    for name, text in edges_of({"first": 1, "later": 1}):
+        yield name, lines({"confidences": [json.loads(text)]}, drafts, drafts)
+    for name, text in edges_of(drafts):
+        yield name, lines({"confidences": confidences}, drafts, json.loads(text))
+    for value in (-1, 3, 255, 256, 2**64, 1e300, 0.5, None):
+        yield f"draft_{value}", lines({"confidences": confidences}, drafts, {**drafts, "accepted": [0, value, 1]})
+    yield "many_classes", lines({"confidences": confidences * 15_000}, drafts, drafts)
+    yield "many_drafts", lines({"confidences": confidences}, {name: [0] * 150_000 for name in drafts}, drafts)
+    yield "many_responses", lines({"confidences": confidences}, *[{name: [0] for name in drafts}] * 18_000)
+
+
+def forward_costs():
+    tree = {"as": "tree", "rows": 1, "context": 64, "forward_seconds_p50": 1, "head_seconds_p50": 0.5}
+    yield from json_texts()
+    for kind in ("tree", "sequences"):
+        for name, text in edges_of({**tree, "as": kind}):
+            yield f"{kind}_{name}", as_json(tree) + "\n" + text + "\n"
+    yield "contexts", "".join(as_json({**tree, "context": i}) + "\n" for i in range(9_000))
+    yield "batches", as_json(tree) + "\n" + "".join(as_json({**tree, "as": "sequences", "rows": i}) + "\n"
+                                                    for i in range(2, 8_000))
+
+
 def files_of(folder, pattern):
     return [path.read_bytes()[:MOST_BYTES] for path in sorted((GOLDEN / folder).glob(pattern))]
 
@@ -333,6 +364,10 @@ PARSERS = {
     "manifest": ("json", manifest, lambda: [as_json({"files": {"state/loop.json": {"bytes": 1, "sha256": "0"}}}).encode()]),
     "loop_state": ("json", loop_state, lambda: [as_json({"step": 1, "gen_batches": 1, "epoch": 0, "index": 4,
                                                          "optimizer_steps": 2}).encode()]),
+    "suffix_drafts": ("jsonl", suffix_drafts, lambda: [text.encode() for name, text in suffix_drafts()
+                                                       if name == "draft_3"]),
+    "forward_costs": ("jsonl", forward_costs, lambda: [text.encode() for name, text in forward_costs()
+                                                       if name == "sequences_rows_1"]),
     **_hostile_folders.makers(),
     **_hostile_requests.makers(),
 }

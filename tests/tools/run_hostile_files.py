@@ -107,6 +107,8 @@ class Setting:
         if parser in ("latex", "rows"):
             reward = "math" if parser == "latex" else "code"
             return ["reward", f'reward.functions=["{reward}"]', "--input", self.with_graded(file), "--output", "-"]
+        if parser in ("suffix_drafts", "forward_costs"):
+            return self.simulate(parser, file)
         if parser == "toml":
             return ["reward", file, "--input", self.response, "--output", "-"]
         if parser == "yaml":
@@ -126,6 +128,16 @@ class Setting:
         if parser == "index":
             return score(self.folder(GOLDEN / "models/qwen3_sharded", "model.safetensors.index.json", file))
         return self.resume(parser, file)
+
+    def simulate(self, parser, file):
+        """One step of a worker with two responses."""
+        rollouts = self.scratch / "rollouts"
+        rollouts.mkdir(exist_ok=True)
+        self.write("rollouts/000001.jsonl", {"response_tokens": 40, "score": 1}, {"response_tokens": 3, "score": 0})
+        option = "bench_suffix" if parser == "suffix_drafts" else "bench_forward"
+        return ["simulate", "device=cpu", "model=headline", "workers=1", "total_training_steps=1", "train_batch_size=1",
+                "n=2", "max_response_length=64", f"lengths=rollouts:{rollouts}", "ways=plain,model-free",
+                f"{option}={file}"]
 
     def resume(self, parser, file):
         """Resumes a finished run: reads the state of its checkpoint and has nothing more to do."""
@@ -165,6 +177,13 @@ def valid_file(setting, parser):
         return setting.write("valid.json", [{"prompt": "1"}])
     if parser == "latex":
         return setting.response
+    if parser == "suffix_drafts":
+        drafts = {"confidence": [0, 2, 1], "tokens": [0, 4, 1], "accepted": [0, 3, 1]}
+        return setting.write("valid.jsonl", {"confidences": [{"first": 0.5, "later": 1}] * 2}, drafts, drafts)
+    if parser == "forward_costs":
+        rows = [{"as": kind, "rows": rows, "context": 64, "forward_seconds_p50": 1, "head_seconds_p50": 0.5}
+                for kind in ("tree", "sequences") for rows in (1, 2)]  # fmt: skip
+        return setting.write("valid.jsonl", *rows)
     if parser == "rows":
         return setting.write("valid.jsonl", {"response": "no code", "prompt": "", "data_source": "code", "extra_info": {},
                                              "ground_truth": '{"inputs":["1"],"outputs":["1"]}'})
