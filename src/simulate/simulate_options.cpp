@@ -16,6 +16,25 @@ struct Range {
 }  // namespace
 
 void SimulateOptions::check() const {
+  check_ranges();
+  TLT_CHECK_INPUT(max_num_seqs <= max_num_batched_tokens, "max_num_seqs=", max_num_seqs,
+                  " sequences do not fit into max_num_batched_tokens=", max_num_batched_tokens,
+                  " rows; give more rows or fewer sequences");
+  TLT_CHECK_INPUT(acceptance_by_position.size() == speculation::kPositions,
+                  "acceptance_by_position has ", acceptance_by_position.size(),
+                  " factors; give four, for 0, 512, 2K and 8K tokens");
+  for (const double factor : acceptance_by_position)
+    TLT_CHECK_INPUT(factor >= 0 && factor <= 1, "acceptance_by_position has ", factor,
+                    "; give factors from 0 to 1");
+  TLT_CHECK_INPUT(bench_forward_alone.empty() || !bench_forward.empty(),
+                  "bench_forward_alone needs bench_forward: the passes while all workers compute");
+  TLT_CHECK_INPUT(!ways.empty(), "ways is empty; give at least one, as ways=plain,tlt");
+  TLT_CHECK_INPUT(zero_std == "skip" || zero_std == "forward" || zero_std == "train",
+                  "zero_std is \"", zero_std, "\"; give skip, forward or train");
+  costs.check();
+}
+
+void SimulateOptions::check_ranges() const {
   constexpr double kMillion = 1e6;
   const auto number = [](int64_t value) { return static_cast<double>(value); };
   for (const Range& range : std::initializer_list<Range>{
@@ -51,21 +70,6 @@ void SimulateOptions::check() const {
            {"seed", number(seed), 0, 1e15}})
     TLT_CHECK_INPUT(range.value >= range.least && range.value <= range.most, range.name, " is ",
                     range.value, "; give a number from ", range.least, " to ", range.most);
-  TLT_CHECK_INPUT(max_num_seqs <= max_num_batched_tokens, "max_num_seqs=", max_num_seqs,
-                  " sequences do not fit into max_num_batched_tokens=", max_num_batched_tokens,
-                  " rows; give more rows or fewer sequences");
-  TLT_CHECK_INPUT(acceptance_by_position.size() == speculation::kPositions,
-                  "acceptance_by_position has ", acceptance_by_position.size(),
-                  " factors; give four, for 0, 512, 2K and 8K tokens");
-  for (const double factor : acceptance_by_position)
-    TLT_CHECK_INPUT(factor >= 0 && factor <= 1, "acceptance_by_position has ", factor,
-                    "; give factors from 0 to 1");
-  TLT_CHECK_INPUT(bench_forward_alone.empty() || !bench_forward.empty(),
-                  "bench_forward_alone needs bench_forward: the passes while all workers compute");
-  TLT_CHECK_INPUT(!ways.empty(), "ways is empty; give at least one, as ways=plain,tlt");
-  TLT_CHECK_INPUT(zero_std == "skip" || zero_std == "forward" || zero_std == "train",
-                  "zero_std is \"", zero_std, "\"; give skip, forward or train");
-  costs.check();
 }
 
 double SimulateOptions::zero_std_share() const {

@@ -144,6 +144,9 @@ struct SimulateOptions {
   void check() const;
   // What the update takes for a group with equal scores, as a share of its gradients' time.
   double zero_std_share() const;
+
+ private:
+  void check_ranges() const;
 };
 
 }  // namespace tlt::simulate
