@@ -512,7 +512,7 @@ TrainStats Trainer::statistics(const Progress& done, const PackPlan& plan) {
   TrainStats stats;
   done.difference.reduce(comm_, stats);
   stats.metrics = done.loss->metrics(sums);
-  stats.packs = std::ssize(plan.packs());
+  stats.packs = std::ranges::count(plan.packs(), false, &PlannedPack::is_known);
   stats.optimizer_bytes = optimizer_.bytes();
   return stats;
 }

@@ -87,7 +87,7 @@ struct TrainStats {
   // no rollout logprobs.
   double logprob_difference = std::numeric_limits<double>::quiet_NaN();
   double probability_difference = std::numeric_limits<double>::quiet_NaN();
-  int64_t packs = 0;
+  int64_t packs = 0;  // that had a pass
   int64_t tokens = 0;
   int64_t optimizer_bytes = 0;  // master weights and moments on this worker
   int64_t skipped_steps = 0;    // optimizer steps left out because their gradient is invalid

@@ -630,6 +630,7 @@ TEST(TrainerTest, OnlyTheFirstStepOfAnUpdateHasTheWeightsOfTheRollouts) {
   const std::vector<TrainSample> samples = rolled_out_samples();
   const auto comm = solo();
   std::vector<Updated> updated;
+  std::vector<int64_t> packs;
   for (const auto& batch : {samples, without_entropies(samples)}) {
     const auto model = golden_model("qwen2_tied");
     TrainerOptions options = small_packs();
@@ -637,8 +638,10 @@ TEST(TrainerTest, OnlyTheFirstStepOfAnUpdateHasTheWeightsOfTheRollouts) {
     Trainer trainer(*model, options, *comm, {.total_steps = 10});
     const TrainStats stats = trainer.update(batch, LossKind::kPolicy, /*samples_per_step=*/2);
     updated.push_back({tests::weights_of(*model), metrics_of(stats)});
+    packs.push_back(stats.packs);
   }
   expect_equal(updated[0], updated[1], "two epochs of three mini-batches");
+  EXPECT_EQ(packs[0], packs[1] - 1) << "the second sample is alone in its pack";
 }
 
 // An engine's fault shows even in a step without a gradient.
