@@ -5,10 +5,11 @@
     python tools/predict_check.py runs/demo [RUN ...] [--rounds 3] [--program build/tlt] [--within 0.1]
 
 For each run: `tlt bench forward` and `tlt bench train` measure the costs on this machine, in as many processes at a
-time as the run had workers, and passes also in one, as while the others wait; `tlt simulate` then rolls out the run's own responses with them, step by step. Printed are
-seconds of a step and of its rollouts, and the idle share of the workers, predicted and measured, as means of the run's
-steps after the first, which also measures what speculation costs. From the run are its responses: their lengths, and
-how often suffix drafts are accepted in them (`tlt bench suffix`); nothing is fitted to its times.
+time as the run had workers, and passes also in one, as while the others wait; `tlt simulate` then rolls out the run's
+own responses with them, step by step. Printed are seconds of a step and of its rollouts, and the idle share of the
+workers, predicted and measured, as means of the run's steps after the first, which also measures what speculation
+costs. From the run are its responses: their lengths, and how often suffix drafts are accepted in them
+(`tlt bench suffix`); nothing is fitted to its times.
 Needs a quiet machine, the one of the run. With --rounds its options are run again, so often, in turns with the
 measurement of costs, and what these runs took counts: then a machine that is faster on one day than on another one is
 met too. Exit code 1 if a prediction is off by more than --within (idle shares: by so much of the workers' time).
@@ -189,7 +190,8 @@ class Costs:
 
     def measure(self):
         self.forwards.append(measure_forward(self.program, self.run, self.run.workers()))
-        self.alone.append(measure_forward(self.program, self.run, processes=1))
+        if self.run.workers() > 1:
+            self.alone.append(measure_forward(self.program, self.run, processes=1))
         self.efficiencies.append(measure_update(self.program, self.run))
 
     @staticmethod
@@ -218,7 +220,6 @@ def predict(program, run, costs, folder):
     forward, alone, rollouts, suffix = (
         f"{folder}/{name}" for name in ("forward.jsonl", "alone.jsonl", "rollouts", "suffix.jsonl"))  # fmt: skip
     costs.write(costs.forwards, forward)
-    costs.write(costs.alone, alone)
     run.copy_rollouts(rollouts)
     write_suffix_drafts(program, run, rollouts, suffix)
     options = {
@@ -228,9 +229,12 @@ def predict(program, run, costs, folder):
         "max_response_length": run.option("data.max_response_length"), "lengths": f"rollouts:{rollouts}",
         "max_num_seqs": run.option("rollout.max_num_seqs"),
         "ppo_max_token_len_per_gpu": run.option("actor.ppo_max_token_len_per_gpu"), "draft_acceptance": 0,
-        "bench_suffix": suffix, "bench_forward": forward, "bench_forward_alone": alone, "stride": 1,
+        "bench_suffix": suffix, "bench_forward": forward, "stride": 1,
         "zero_std": run.zero_std(),
         "costs.train_efficiency": f"{costs.train_efficiency():.4g}"}
+    if costs.alone:
+        costs.write(costs.alone, alone)
+        options["bench_forward_alone"] = alone
     words = [program, "simulate", *(f"{name}={value}" for name, value in options.items()), "--json"]
     return mean_line([run_program([*words, f"seed={seed}"])[0] for seed in range(SEEDS)])
 

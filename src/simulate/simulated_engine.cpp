@@ -21,7 +21,7 @@ constexpr int64_t kTunerRows = 2048;
 const drafter::Calibration kTrue;               // the trees have the true probabilities
 constexpr uint32_t kDraftStream = 0x51u << 24;  // a prompt id that no workload has
 
-// Suffix drafts are chains: they continue one earlier occurrence.
+// Suffix drafts are simulated as chains, their most probable ones; the product's are trees.
 drafter::Strategy strategy_of(const speculation::Arm& arm) {
   if (arm.kind != "suffix") return arm.strategy;
   return {arm.strategy.depth, 1, std::min(arm.strategy.verify, arm.strategy.depth + 1)};

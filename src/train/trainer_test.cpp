@@ -601,7 +601,7 @@ TEST(TrainerTest, WhatTheRolloutsMeasuredNeedsNoForwardPass) {
   all.pop_back();  // with KL and entropy every response has a gradient
   for (const char* mode : {"gspo", "cispo", "sapo", "clip_cov"}) {
     all.emplace_back(losses()[1]).policy_loss.loss_mode = mode;
-    all.back().clip_ratio_high = 0;
+    all.back().clip_ratio_high = 0;  // the ratio of the rollouts' policy is at its bound
   }
   for (const LossOptions& loss : all) {
     const std::string& mode = loss.policy_loss.loss_mode;
