@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "tests/support/breakpoint.h"
 #include "tests/support/small_run.h"
-#include "tests/support/stack_peek.h"
 
 namespace tlt {
 namespace {
@@ -20,6 +20,7 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using tests::appears;
+using tests::Breakpoint;
 using tests::Program;
 using tests::read_text;
 using tests::run_program;
@@ -31,6 +32,10 @@ constexpr double kSaveSeconds = 20;
 // Responses of a step: of rollouts that are interrupted, of an update that is, and of
 // with_small_updates().
 constexpr int kResponses = 512, kUpdateResponses = 128, kFewResponses = 64;
+// Of with_small_updates(), whose updates have eight: the signal comes at the third.
+constexpr int kStepCall = 3;
+constexpr char kOptimizerStep[] = "tlt::train::Optimizer::step(";
+constexpr char kPolicyGradient[] = "tlt::train::HeadLoss::backward(";
 // After the start of a step, well before the end of its rollouts by two workers.
 constexpr std::chrono::milliseconds kIntoTheStep(250);
 
@@ -110,30 +115,27 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     return kept;
   }
 
-  // Ends the program by SIGTERM to its first worker, which tells the others, in a function of `peek`.
-  void interrupt_in(const tests::StackPeek& peek, Program& program, int workers) const {
+  // Ends the program by SIGTERM to its first worker, which tells the others, at this call.
+  void interrupt_at(const Breakpoint& function, int call, Program& program, int workers) const {
     pid_t worker = -1;
     for (int i = 0; i < 3000 && worker < 0; ++i) {
       worker = workers == 1 ? program.pid() : worker_of(program.pid(), 0);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     ASSERT_GT(worker, 0);
-    int code = 0;
-    while (!peek.is_within(worker, 0))
-      ASSERT_FALSE(program.wait_for(0.0005, &code)) << program.output();
-    kill(worker, SIGTERM);
+    ASSERT_TRUE(function.signal_at(worker, call, SIGTERM)) << program.output();
     expect_interrupted(program, SIGTERM);
   }
 
   void interrupt_update(std::vector<std::string> more) const {
-    const tests::StackPeek peek({"tlt::train::Trainer::update("});
-    if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+    const Breakpoint update("tlt::train::Trainer::update(");
+    if (!update.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
     more.emplace_back("rollout.n=8");
     run_whole(more);
     const auto run = scratch_ / "run";
     {
       Program program(quick_run(run, GetParam(), more), scratch_ / "log");
-      ASSERT_NO_FATAL_FAILURE(interrupt_in(peek, program, GetParam()));
+      ASSERT_NO_FATAL_FAILURE(interrupt_at(update, 1, program, GetParam()));
       EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
     }
     ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
@@ -149,24 +151,24 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     return more;
   }
 
-  // Starts the run and ends it by SIGTERM after an optimizer step of the first update.
-  void stop_within_update(const tests::StackPeek& peek, const std::filesystem::path& run,
+  // Starts the run and ends it by SIGTERM in the first update, at this call.
+  void stop_within_update(const Breakpoint& function, int call, const std::filesystem::path& run,
                           const std::vector<std::string>& more) const {
     Program program(quick_run(run, workers(), with_small_updates(more)), scratch_ / "log");
-    ASSERT_NO_FATAL_FAILURE(interrupt_in(peek, program, workers()));
+    ASSERT_NO_FATAL_FAILURE(interrupt_at(function, call, program, workers()));
     EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
     EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
     EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
   }
 
-  // `function`: in which the signal comes.
+  // `function`, `call`: at which the signal comes.
   void interrupt_within_update(const std::vector<std::string>& more,
-                               const std::string& function = "tlt::train::Optimizer::step(") const {
-    const tests::StackPeek peek({function});
-    if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+                               const Breakpoint& function = Breakpoint(kOptimizerStep),
+                               int call = kStepCall) const {
+    if (!function.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
     run_whole(with_small_updates(more));
     const auto run = scratch_ / "run";
-    ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, more));
+    ASSERT_NO_FATAL_FAILURE(stop_within_update(function, call, run, more));
     const std::string metrics = read_text(run / "metrics.jsonl");  // of a validation before step 1
     ASSERT_EQ(
         run_program(quick_run(run, other_workers(), with_small_updates(more)), scratch_ / "log"), 0)
@@ -243,7 +245,7 @@ TEST_P(InterruptTest, AfterAnOptimizerStepOfACriticKeepsTheUpdate) {
 
 // All optimizer steps of the critic are done, and none of the policy.
 TEST_P(InterruptTest, AfterTheCriticsUpdateOnlyThePolicyIsUpdated) {
-  interrupt_within_update({"algorithm.adv_estimator=gae"}, "tlt::train::HeadLoss::backward(");
+  interrupt_within_update({"algorithm.adv_estimator=gae"}, Breakpoint(kPolicyGradient), /*call=*/1);
   if (IsSkipped()) return;
   tests::expect_same_files(scratch_ / "run", scratch_ / "whole",
                            tests::critic_files(kInterruptSteps));
@@ -283,15 +285,14 @@ TEST_P(InterruptTest, AfterAnOptimizerStepOfAGroupKeepsTheUpdate) {
 // Twice after further optimizer steps, then before one: the checkpoint within the step stays, and
 // none of a whole step has its weights.
 TEST_P(InterruptTest, UpdateThatIsInterruptedAgainContinues) {
-  const tests::StackPeek peek({"tlt::train::Optimizer::step("});
-  if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  const Breakpoint step(kOptimizerStep);
+  if (!step.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
   run_whole(with_small_updates({}));
   const auto run = scratch_ / "run";
-  for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, {}));
+  for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(stop_within_update(step, kStepCall, run, {}));
   {
-    const tests::StackPeek gradients({"tlt::train::HeadLoss::backward("});
     Program program(quick_run(run, 1, with_small_updates({})), scratch_ / "log");
-    ASSERT_NO_FATAL_FAILURE(interrupt_in(gradients, program, /*workers=*/1));
+    ASSERT_NO_FATAL_FAILURE(interrupt_at(Breakpoint(kPolicyGradient), 1, program, /*workers=*/1));
   }
   EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
   EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
@@ -303,10 +304,10 @@ TEST_P(InterruptTest, UpdateThatIsInterruptedAgainContinues) {
 
 // Only the same options continue an update; with others the run begins its last whole step again.
 TEST_P(InterruptTest, UpdateOfOtherOptionsIsNotContinued) {
-  const tests::StackPeek peek({"tlt::train::Optimizer::step("});
-  if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  const Breakpoint step(kOptimizerStep);
+  if (!step.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
   const auto run = scratch_ / "run";
-  ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, {}));
+  ASSERT_NO_FATAL_FAILURE(stop_within_update(step, kStepCall, run, {}));
   ASSERT_EQ(
       run_program(quick_run(run, 1, with_small_updates({"--override", "actor.optim.lr=1e-5"})),
                   scratch_ / "log"),
@@ -320,12 +321,12 @@ TEST_P(InterruptTest, UpdateOfOtherOptionsIsNotContinued) {
 
 // Of a checkpoint within a step of which a file is damaged, nothing is used.
 TEST_P(InterruptTest, DamagedUpdateIsNotContinued) {
-  const tests::StackPeek peek({"tlt::train::Optimizer::step("});
-  if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  const Breakpoint step(kOptimizerStep);
+  if (!step.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
   run_whole(with_small_updates({}));
   for (const std::string file : {"state/unfinished_step", "state/update.bin"}) {
     const auto run = scratch_ / "run";
-    ASSERT_NO_FATAL_FAILURE(stop_within_update(peek, run, {}));
+    ASSERT_NO_FATAL_FAILURE(stop_within_update(step, kStepCall, run, {}));
     flip_a_bit(run / "checkpoints/unfinished_update" / file);
     ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), with_small_updates({})), scratch_ / "log"),
               0)

@@ -20,42 +20,20 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
-#include <fstream>
-#include <optional>
 #include <set>
-#include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "tests/support/program_code.h"
 
 namespace tlt::tests {
 
 class StackPeek {
  public:
   // Names as `nm -C` writes them, or a prefix of that.
-  explicit StackPeek(const std::vector<std::string>& functions) {
-    FILE* table = popen("nm -C -S --defined-only " TLT_PROGRAM, "r");
-    char line[1 << 14];
-    while (table && std::fgets(line, sizeof line, table)) {
-      uint64_t begin = 0, size = 0;
-      char kind = 0;
-      int name = 0;
-      if (std::sscanf(line, "%lx %lx %c %n", &begin, &size, &kind, &name) != 3) continue;
-      for (size_t i = 0; i < functions.size(); ++i)
-        if (std::string_view(line + name).starts_with(functions[i]))
-          ranges_.push_back({begin, begin + size, i});
-    }
-    if (table) pclose(table);
-  }
+  explicit StackPeek(const std::vector<std::string>& functions) : ranges_(code_of(functions)) {}
 
-  bool can_look() const {
-#if defined(__x86_64__)
-    return !ranges_.empty();
-#else
-    return false;
-#endif
-  }
+  bool can_look() const { return kCanTrace && !ranges_.empty(); }
 
   // Kills the process (-9) if it is within that function and no other; else it continues.
   bool kill_within(pid_t process, size_t function) const {
@@ -91,21 +69,6 @@ class StackPeek {
     return is_met;
   }
 
-  struct Range {
-    uint64_t begin, end;
-    size_t function;
-  };
-
-  // Load address of the program in the process.
-  static std::optional<uint64_t> base_of(pid_t process) {
-    std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
-    uint64_t begin = 0;
-    std::string line;
-    if (!std::getline(maps, line) || std::sscanf(line.c_str(), "%lx", &begin) != 1)
-      return std::nullopt;
-    return begin;
-  }
-
   bool is_only_in(pid_t process, size_t function) const {
     return functions_of(process) == std::set<size_t>{function};
   }
@@ -114,7 +77,7 @@ class StackPeek {
     std::set<size_t> found;
 #if defined(__x86_64__)
     user_regs_struct registers{};
-    const auto base = base_of(process);
+    const auto base = load_address(process);
     if (!base || ptrace(PTRACE_GETREGS, process, nullptr, &registers) != 0) return found;
     const int memory = open(("/proc/" + std::to_string(process) + "/mem").c_str(), O_RDONLY);
     std::vector<uint64_t> stack(kStackBytes / sizeof(uint64_t));
@@ -124,7 +87,7 @@ class StackPeek {
     stack.resize(bytes > 0 ? static_cast<size_t>(bytes) / sizeof(uint64_t) : 0);
     stack.push_back(registers.rip);
     for (const uint64_t word : stack)
-      for (const Range& range : ranges_)
+      for (const CodeRange& range : ranges_)
         if (word - *base >= range.begin && word - *base < range.end) found.insert(range.function);
 #endif
     return found;
@@ -132,7 +95,7 @@ class StackPeek {
 
   static constexpr size_t kStackBytes = 1 << 18;
 
-  std::vector<Range> ranges_;
+  std::vector<CodeRange> ranges_;
 };
 
 }  // namespace tlt::tests
