@@ -8,7 +8,7 @@ For each run: `tlt bench forward` and `tlt bench train` measure the costs on thi
 time as the run had workers, and passes also in one, as while the others wait; `tlt simulate` then rolls out the run's
 own responses with them, step by step. Printed are seconds of a step and of its rollouts, and the idle share of the
 workers, predicted and measured, as means of the run's steps after the first, which also measures what speculation
-costs. From the run are its responses: their lengths, and how often suffix drafts are accepted in them
+costs. From the run are its responses: their lengths, and the tokens in which suffix drafts are looked up
 (`tlt bench suffix`); nothing is fitted to its times.
 Needs a quiet machine, the one of the run. With --rounds its options are run again, so often, in turns with the
 measurement of costs, and what these runs took counts: then a machine that is faster on one day than on another one is
@@ -203,7 +203,7 @@ class Costs:
         return sum(self.efficiencies) / len(self.efficiencies)
 
 
-def write_suffix_drafts(program, run, rollouts, path):
+def write_tokens(program, run, rollouts, path):
     words = ["--model", run.option("model.path"), "--rollouts", rollouts, "--out", path]
     run_program([program, "bench", "suffix", *words])
 
@@ -221,7 +221,7 @@ def predict(program, run, costs, folder):
         f"{folder}/{name}" for name in ("forward.jsonl", "alone.jsonl", "rollouts", "suffix.jsonl"))  # fmt: skip
     costs.write(costs.forwards, forward)
     run.copy_rollouts(rollouts)
-    write_suffix_drafts(program, run, rollouts, suffix)
+    write_tokens(program, run, rollouts, suffix)
     options = {
         "device": "cpu", "model": model_name(config), "workers": run.workers(), "ways": run.way(),
         "total_training_steps": len(run.steps), "train_batch_size": run.option("data.train_batch_size"),

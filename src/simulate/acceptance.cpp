@@ -20,17 +20,16 @@ struct Candidate {
   }
 };
 
-LikelyTree make_tree(const drafter::Strategy& strategy, Acceptance acceptance) {
+LikelyTree make_tree(const drafter::Strategy& strategy, double acceptance) {
   LikelyTree made{.tree = {}, .tokens = {1}};
   std::priority_queue<Candidate> candidates;
   const auto add_children = [&](int32_t parent, int32_t depth, double probability) {
     if (depth > strategy.depth) return;
-    const double rate = acceptance.at(parent);
-    double choice_probability = rate;
+    double choice_probability = acceptance;
     for (int32_t choice = 1; choice <= strategy.width; ++choice) {
       candidates.push({probability * choice_probability, parent, choice, depth});
       choice_probability =
-          choice == 1 ? (1 - rate) * kLaterChoices : choice_probability * (1 - kLaterChoices);
+          choice == 1 ? (1 - acceptance) * kLaterChoices : choice_probability * (1 - kLaterChoices);
     }
   };
   add_children(drafter::DraftTree::kRoot, 1, 1);
@@ -61,13 +60,12 @@ double chain_length(double acceptance) {
   return length;
 }
 
-const LikelyTree& DraftTrees::find(const drafter::Strategy& strategy, Acceptance acceptance) {
-  const auto rounded = [](double rate) { return std::round(rate * kRounding) / kRounding; };
-  const auto key =
-      std::pair(strategy, Acceptance{rounded(acceptance.first), rounded(acceptance.later)});
+const LikelyTree& DraftTrees::find(const drafter::Strategy& strategy, double acceptance) {
+  const int rounded = static_cast<int>(std::lround(acceptance * kRounding));
+  const auto key = std::pair(strategy, rounded);
   const auto found = trees_.find(key);
   if (found != trees_.end()) return found->second;
-  return trees_.emplace(key, make_tree(strategy, key.second)).first->second;
+  return trees_.emplace(key, make_tree(strategy, rounded / kRounding)).first->second;
 }
 
 }  // namespace tlt::simulate

@@ -3,8 +3,7 @@
 // The target's token is the drafter's first choice with probability a, and after each choice that
 // it is not, the next one with kLaterChoices: one number describes chains and trees. With a = 0.86
 // this gives the 36 acceptance lengths of the TLT paper's figure 13a within 6 % rms
-// (acceptance_test.cpp). Suffix drafts have another a at their first token: where that is
-// accepted, later ones mostly are as well.
+// (acceptance_test.cpp).
 //
 // A draft model's a rises with the tokens it was trained on:
 //
@@ -31,15 +30,6 @@ namespace tlt::simulate {
 
 inline constexpr double kLaterChoices = 0.7;
 
-// Rates of the first choice at the first draft token, and at later ones when those before are
-// accepted.
-struct Acceptance {
-  double first = 0, later = 0;
-
-  double at(int32_t parent) const { return parent == drafter::DraftTree::kRoot ? first : later; }
-  auto operator<=>(const Acceptance&) const = default;  // NOLINT(modernize-use-nullptr)
-};
-
 double acceptance_after(double tokens);  // 0 up to some 14,000 tokens
 double tokens_for(double acceptance);    // its inverse; 0 for 0
 double chain_length(double acceptance);  // acceptance length of chains of 8
@@ -52,10 +42,10 @@ struct LikelyTree {
 
   // The last accepted node of the first `nodes`, for an endless supply of uniforms.
   template <class Uniform>
-  int32_t sample(int32_t nodes, Acceptance acceptance, const Uniform& uniform) const {
+  int32_t sample(int32_t nodes, double acceptance, const Uniform& uniform) const {
     int32_t tip = drafter::DraftTree::kRoot;
     while (true) {
-      int32_t choice = uniform() < acceptance.at(tip) ? 1 : 2;
+      int32_t choice = uniform() < acceptance ? 1 : 2;
       while (choice >= 2 && choice < kMostChoices && uniform() >= kLaterChoices) ++choice;
       const int32_t child = tree.find_child(tip, choice);
       if (child == drafter::DraftTree::kNone || child >= nodes) return tip;
@@ -68,14 +58,11 @@ struct LikelyTree {
 // Owns  the trees that were made.
 class DraftTrees {
  public:
-  // Rates are rounded to 1/1000. The reference is valid as long as this.
-  const LikelyTree& find(const drafter::Strategy& strategy, Acceptance acceptance);
-  const LikelyTree& find(const drafter::Strategy& strategy, double acceptance) {
-    return find(strategy, Acceptance{acceptance, acceptance});
-  }
+  // The acceptance is rounded to 1/1000. The reference is valid as long as this.
+  const LikelyTree& find(const drafter::Strategy& strategy, double acceptance);
 
  private:
-  std::map<std::pair<drafter::Strategy, Acceptance>, LikelyTree> trees_;
+  std::map<std::pair<drafter::Strategy, int>, LikelyTree> trees_;
 };
 
 }  // namespace tlt::simulate

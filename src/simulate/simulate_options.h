@@ -97,8 +97,8 @@ struct SimulateOptions {
         "The same, measured in one process instead of as many as there are workers: where workers "
         "share a memory, passes take less time while others wait.");
     add(bench_suffix, "bench_suffix",
-        "A file of tlt bench suffix --out for lengths=rollouts:FOLDER: the suffix drafts of these "
-        "responses, instead of suffix_acceptance and suffix_draft_rate.");
+        "A file of tlt bench suffix --out for lengths=rollouts:FOLDER: suffix drafts are looked up "
+        "in these tokens, instead of suffix_acceptance and suffix_draft_rate.");
     v.group("costs", costs);
   }
   void visit_workload(const auto& add) {

@@ -21,7 +21,7 @@ constexpr int64_t kTunerRows = 2048;
 const drafter::Calibration kTrue;               // the trees have the true probabilities
 constexpr uint32_t kDraftStream = 0x51u << 24;  // a prompt id that no workload has
 
-// Suffix drafts are simulated as chains, their most probable ones; the product's are trees.
+// Likely suffix drafts are chains, their most probable ones; the product's are trees.
 drafter::Strategy strategy_of(const speculation::Arm& arm) {
   if (arm.kind != "suffix") return arm.strategy;
   return {arm.strategy.depth, 1, std::min(arm.strategy.verify, arm.strategy.depth + 1)};
@@ -36,8 +36,9 @@ bool drafts_suffixes(const Way& way) {
 SimulatedEngine::SimulatedEngine(const Setup& setup)
     : setup_(setup),
       prompt_share_(static_cast<double>(setup.options.prompt_length) /
-                    static_cast<double>(setup.options.n)),
-      replays_(!setup.suffix_replay.is_empty() && drafts_suffixes(setup.way)) {
+                    static_cast<double>(setup.options.n)) {
+  if (setup.replays_suffixes && drafts_suffixes(setup.way))
+    suffixes_ = std::make_unique<SuffixReplay>(setup.options.n, setup.options.max_response_length);
   if (!setup.way.drafters.empty() && !setup.way.fixed)
     tuner_ = std::make_unique<speculation::Tuner>(
         setup.way.tuning,
@@ -61,7 +62,14 @@ std::vector<SimulatedSequence> SimulatedEngine::take_unfinished() {
   all.insert(all.end(), waiting_.begin(), waiting_.end());
   waiting_.clear();
   kv_tokens_ = 0;
+  if (suffixes_)
+    for (const SimulatedSequence& it : all) suffixes_->end(it);
   return all;
+}
+
+void SimulatedEngine::new_weights() {
+  if (tuner_) tuner_->new_weights();
+  if (suffixes_) suffixes_->new_weights();
 }
 
 int64_t SimulatedEngine::free_slots() const {
@@ -162,19 +170,20 @@ void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load
   if (tuner_ && tuner_->is_exploration())
     count = std::min(count, static_cast<size_t>(speculation::kExplorationSequences));
   requests_ = count;
-  const bool has_model = arm.kind == "eagle", is_replayed = replays_ && !has_model;
-  const double rate = has_model ? draft_acceptance_ : setup_.options.suffix_acceptance;
   tree_pointers_.clear();
-  if (is_replayed)
-    draft_replayed(arm, count);
-  else
-    draft_likely(arm, has_model ? count : put_found_first(count), rate);
-  if (!tuner_ || drafts_.empty() || tuner_->tokens_per_second() <= 0) return;
-  // Replayed drafts differ from step to step.
+  const bool has_model = arm.kind == "eagle";
+  if (suffixes_ && !has_model) return draft_replayed(arm, count, load);
+  const double rate = has_model ? draft_acceptance_ : setup_.options.suffix_acceptance;
+  draft_likely(arm, has_model ? count : put_found_first(count), rate);
+  if (!has_row_budget()) return;
   const BudgetKey key{arm, load.positions, drafts_.size(), rate};
-  if (key != budget_key_ || is_replayed) split_budget(load);
+  if (key != budget_key_) split_budget(load, kTrue);
   budget_key_ = key;
   for (size_t i = 0; i < drafts_.size(); ++i) drafts_[i].nodes = keep_[i];
+}
+
+bool SimulatedEngine::has_row_budget() const {
+  return tuner_ && !tree_pointers_.empty() && tuner_->tokens_per_second() > 0;
 }
 
 // The same for all sequences at a position.
@@ -186,24 +195,25 @@ void SimulatedEngine::draft_likely(const speculation::Arm& arm, size_t count, do
     const double acceptance = rate * setup_.options.acceptance_by_position[position];
     const LikelyTree*& tree = trees[position];
     if (!tree) tree = &setup_.trees.find(strategy_of(arm), acceptance);
-    drafts_.push_back({tree, {acceptance, acceptance}, tree->tree.size()});
+    drafts_.push_back({tree, acceptance, tree->tree.size()});
     tree_pointers_.push_back(&tree->tree);
   }
 }
 
 // Puts the sequences with a draft first.
-void SimulatedEngine::draft_replayed(const speculation::Arm& arm, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    const SuffixDraft draft = decoding_[i]->suffix_draft();
-    if (draft.tokens == 0) continue;
-    std::swap(decoding_[drafts_.size()], decoding_[i]);
-    const Acceptance acceptance = setup_.suffix_replay.acceptance(draft.confidence);
-    drafter::Strategy chain = strategy_of(arm);
-    chain.depth = std::min<int64_t>(chain.depth, draft.tokens);
-    const LikelyTree& tree = setup_.trees.find(chain, acceptance);
-    drafts_.push_back({&tree, acceptance, tree.tree.size(), draft.accepted});
-    tree_pointers_.push_back(&tree.tree);
+void SimulatedEngine::draft_replayed(const speculation::Arm& arm, size_t count,
+                                     const speculation::Load& load) {
+  const size_t found = suffixes_->propose(std::span(decoding_).first(count), arm.strategy);
+  keep_.clear();
+  for (size_t i = 0; i < found; ++i) {
+    tree_pointers_.push_back(&suffixes_->tree(i));
+    keep_.push_back(suffixes_->tree(i).size());
   }
+  if (has_row_budget()) split_budget(load, suffixes_->calibration());
+  budget_key_ = {};
+  for (size_t i = 0; i < found; ++i)
+    drafts_.push_back(
+        {.nodes = keep_[i], .verified = suffixes_->verify(i, keep_[i], *decoding_[i])});
 }
 
 // Of the first `count` sequences that decode those for which suffix lookup finds something; returns
@@ -217,11 +227,12 @@ size_t SimulatedEngine::put_found_first(size_t count) {
   return static_cast<size_t>(end - begin);
 }
 
-void SimulatedEngine::split_budget(const speculation::Load& load) {
+void SimulatedEngine::split_budget(const speculation::Load& load,
+                                   const drafter::Calibration& calibration) {
   keep_.resize(tree_pointers_.size());
   speculation::split_rows({.trees = tree_pointers_,
                            .sequences = load.batch,
-                           .calibration = kTrue,
+                           .calibration = calibration,
                            .costs = setup_.table,
                            .tokens_per_second = tuner_->tokens_per_second(),
                            .context = load.context,
@@ -236,7 +247,7 @@ double SimulatedEngine::tokens_of(size_t decoding) const {
 // Until the first sequence ends or the KV cache is full. Without a choice to make, any number,
 // unless others may end the step or change its time.
 int64_t SimulatedEngine::stride(bool has_prompt_rows) const {
-  if (has_prompt_rows || replays_ || (tuner_ && tuner_->is_exploration())) return 1;
+  if (has_prompt_rows || suffixes_ || (tuner_ && tuner_->is_exploration())) return 1;
   const int64_t growth = std::max(kLearnedStride, setup_.options.stride),
                 most = std::min(setup_.options.stride,
                                 1 + decisions_ * growth / (kLearnedStride * kExactDecisions));
@@ -304,6 +315,7 @@ void SimulatedEngine::append(double steps) {
   std::erase_if(running_, [&](const SimulatedSequence& it) {
     if (it.left() > kDone) return false;
     kv_tokens_ -= kv_of(it);
+    if (suffixes_) suffixes_->end(it);
     finished_.push_back(it);
     return true;
   });
@@ -313,21 +325,23 @@ void SimulatedEngine::learn(const speculation::Arm& arm, speculation::StepOutcom
   verified_.clear();
   outcome.tokens = outcome.batch;
   for (size_t i = 0; i < drafts_.size(); ++i) {
-    const Draft& it = drafts_[i];
-    const int32_t accepted =
-        it.accepted < 0
-            ? it.tree->sample(it.nodes, it.acceptance, [this] { return next_uniform(); })
-            : std::min(it.accepted, it.nodes) - 1;  // the last one of a chain
-    verified_.push_back(
-        {.nodes = std::span(it.tree->tree.nodes()).first(static_cast<size_t>(it.nodes)),
-         .accepted = accepted,
-         .position = static_cast<int64_t>(decoding_[i]->generated)});
+    verified_.push_back(drafts_[i].likely ? sample(drafts_[i], *decoding_[i])
+                                          : drafts_[i].verified);
     outcome.tokens += verified_.back().accepted_depth();
   }
   for (size_t i = drafts_.size(); i < requests_; ++i)
     verified_.push_back({.nodes = {}, .position = static_cast<int64_t>(decoding_[i]->generated)});
   outcome.trees = verified_;
+  if (suffixes_ && arm.kind != "eagle") suffixes_->record(verified_);
   tuner_->record(arm, outcome);
+}
+
+drafter::VerifiedTree SimulatedEngine::sample(const Draft& draft,
+                                              const SimulatedSequence& sequence) {
+  return {.nodes = std::span(draft.likely->tree.nodes()).first(static_cast<size_t>(draft.nodes)),
+          .accepted = draft.likely->sample(draft.nodes, draft.acceptance,
+                                           [this] { return next_uniform(); }),
+          .position = static_cast<int64_t>(sequence.generated)};
 }
 
 void SimulatedEngine::preempt() {

@@ -5,14 +5,14 @@
 // cache is full and computed again later. A step stands for up to `stride` engine steps with the
 // same sequences and the same choice of the tuner (fewer while the tuner is new). Sequences get the
 // expected number of tokens of their trees, so their progress is a fraction, and the tuner learns
-// from sampled trees. With bench_suffix suffix drafts are replayed: each step is simulated, and
-// sequences get the tokens that are accepted of them.
+// from sampled trees. With bench_suffix suffix drafts are those of the run's tokens: each step is
+// simulated, and sequences get the tokens that are accepted of them.
 //
 // Simplified   the prompt is computed by the first sample of a group, and each sample has an n-th
 //              of its KV cache; pages are not counted; the draft model's prefill takes no time.
 //
-// Owns       its sequences, its tuner.
-// Borrows    cost model, draft trees, replayed drafts.
+// Owns       its sequences, its tuner, its suffix drafter.
+// Borrows    cost model, likely draft trees, the run's tokens.
 // Threading  one thread.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -31,29 +31,13 @@
 #include "simulate/acceptance.h"
 #include "simulate/cost_model.h"
 #include "simulate/simulate_options.h"
+#include "simulate/simulated_sequence.h"
 #include "simulate/suffix_replay.h"
 #include "simulate/ways.h"
 #include "speculation/row_budget.h"
 #include "speculation/tuner.h"
 
 namespace tlt::simulate {
-
-struct SimulatedSequence {
-  int64_t group = 0, sample = 0;
-  std::span<const SuffixDraft> suffix_drafts = {};  // by position; empty without bench_suffix
-  double length = 0;                                // tokens that it will have
-  double generated = 0;
-  double begun = 0;       // of them, before this step
-  double received = 0;    // and when its worker got it
-  double to_prefill = 0;  // tokens without KV cache
-
-  double left() const { return length - generated; }
-  // The one after the tokens so far; without tokens if there is none.
-  SuffixDraft suffix_draft() const {
-    const auto position = static_cast<size_t>(generated);
-    return position < suffix_drafts.size() ? suffix_drafts[position] : SuffixDraft();
-  }
-};
 
 struct EngineCounters {
   double seconds = 0;
@@ -82,7 +66,7 @@ class SimulatedEngine {
     const CostModel& costs;
     const speculation::CostTable& table;  // for the tuner
     DraftTrees& trees;
-    const SuffixReplay& suffix_replay;
+    bool replays_suffixes = false;  // sequences have tokens
     int64_t worker = 0;
     int64_t kv_tokens = 0;
     double slowness = 1;  // factor of all times
@@ -112,21 +96,18 @@ class SimulatedEngine {
   cluster::WorkerLoad load();
 
   void set_draft_acceptance(double acceptance) { draft_acceptance_ = acceptance; }
-  void new_weights() {
-    if (tuner_) tuner_->new_weights();
-  }
+  void new_weights();
   EngineCounters take_counters() { return std::exchange(counters_, {}); }
 
  private:
   struct Draft {
-    const LikelyTree* tree = nullptr;
-    Acceptance acceptance;
-    int32_t nodes = 0;      // after the row budget
-    int32_t accepted = -1;  // of a replayed draft, if all of it is verified; -1: another one
+    const LikelyTree* likely = nullptr;   // null: it is replayed
+    double acceptance = 0;                // of a likely tree
+    int32_t nodes = 0;                    // after the row budget
+    drafter::VerifiedTree verified = {};  // if it is replayed
 
     double tokens() const {
-      return accepted < 0 ? tree->tokens[static_cast<size_t>(nodes)]
-                          : 1 + std::min(accepted, nodes);
+      return likely ? likely->tokens[static_cast<size_t>(nodes)] : 1 + verified.accepted_depth();
     }
   };
 
@@ -147,12 +128,14 @@ class SimulatedEngine {
   speculation::Arm choose(const speculation::Load& load);
   void draft(const speculation::Arm& arm, const speculation::Load& load);
   void draft_likely(const speculation::Arm& arm, size_t count, double rate);
-  void draft_replayed(const speculation::Arm& arm, size_t count);
+  void draft_replayed(const speculation::Arm& arm, size_t count, const speculation::Load& load);
   size_t put_found_first(size_t count);
-  void split_budget(const speculation::Load& load);
+  void split_budget(const speculation::Load& load, const drafter::Calibration& calibration);
+  bool has_row_budget() const;
   int64_t stride(bool has_prompt_rows) const;
   double tokens_of(size_t decoding) const;  // a step gives the sequence
   void learn(const speculation::Arm& arm, speculation::StepOutcome outcome);
+  drafter::VerifiedTree sample(const Draft& draft, const SimulatedSequence& sequence);
   void preempt();
   double kv_of(const SimulatedSequence& sequence) const;
   double next_uniform() {
@@ -162,8 +145,8 @@ class SimulatedEngine {
 
   const Setup setup_;
   const double prompt_share_;                  // KV tokens of the prompt for each sample
-  const bool replays_;                         // suffix drafts
   std::unique_ptr<speculation::Tuner> tuner_;  // null: plain or fixed
+  std::unique_ptr<SuffixReplay> suffixes_;     // null: likely trees
   speculation::RowScratch row_scratch_;
   BudgetKey budget_key_;       // of the last split …
   std::vector<int32_t> keep_;  // … and its result: nodes of each tree

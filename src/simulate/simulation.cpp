@@ -104,7 +104,7 @@ void Simulation::start_worker(int64_t index) {
                              .costs = costs_,
                              .table = table_,
                              .trees = trees_,
-                             .suffix_replay = workload_.suffix_replay(),
+                             .replays_suffixes = workload_.has_tokens(),
                              .worker = index,
                              .kv_tokens = costs_.kv_tokens(options_.gpu_memory_utilization),
                              .slowness = worker.slowness});
@@ -362,7 +362,7 @@ std::vector<SimulatedSequence> Simulation::sequences_of(int64_t index) const {
     if (begun < length)
       sequences.push_back({.group = index,
                            .sample = i,
-                           .suffix_drafts = workload_.suffix_drafts(group.step, group.prompt, i),
+                           .recorded = workload_.tokens(group.step, group.prompt, i),
                            .length = length,
                            .generated = begun,
                            .begun = begun,

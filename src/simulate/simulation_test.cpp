@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/files.h"
+#include "base/random.h"
 #include "tests/support/small_simulation.h"
 #include "tests/support/test_folder.h"
 
@@ -132,16 +134,6 @@ TEST(SimulationTest, SuffixDraftsHelpSequencesThatHaveThem) {
   }
 }
 
-TEST(SimulationTest, SequencesHaveTheDraftAfterTheirTokens) {
-  const std::vector<SuffixDraft> drafts = {{0, 0, 0}, {1, 5, 1}, {2, 6, 2}};
-  SimulatedSequence sequence{.suffix_drafts = drafts};
-  for (const auto& [generated, tokens] :
-       {std::pair(0.0, 0), {1.0, 5}, {1.9, 5}, {2.0, 6}, {3.0, 0}, {9.0, 0}}) {
-    sequence.generated = generated;
-    EXPECT_EQ(sequence.suffix_draft().tokens, tokens) << generated;
-  }
-}
-
 // Two workers with a response each; a pass takes a second, and half of one while the other worker
 // waits.
 TEST(SimulationTest, AWorkerIsFasterWhileTheOthersWait) {
@@ -198,8 +190,7 @@ TEST(SimulationTest, GroupsWithEqualScoresAreNotTrainedOn) {
   EXPECT_EQ(run("skip", "plain-early").gradients, 0);
 }
 
-// A response of 7,000 tokens: of each 7 the first has a draft of 8 tokens, of which 3 are accepted,
-// and the last has one of 8 tokens, of which none is.
+// A response of 7,000 tokens.
 class SuffixReplaySimulationTest : public ::testing::Test {
  protected:
   SuffixReplaySimulationTest() {
@@ -212,59 +203,72 @@ class SuffixReplaySimulationTest : public ::testing::Test {
     options_.device = "cpu";  // where a draft costs hardly more than its rows
     options_.model = "headline";
     options_.costs = find_device("cpu").constants;
-    write(/*rejected=*/true, {0, 0}, {1, 0.99});
   }
 
-  // Drafts with these confidences.
-  void write(bool rejected, Acceptance of_rejected, Acceptance of_accepted) {
-    nlohmann::json confidence, tokens, accepted;
-    for (int i = 0; i < kTokens; ++i) {
-      const bool is_good = i % kPeriod == 0, is_bad = rejected && i % kPeriod == kPeriod - 1;
-      confidence.push_back(is_good ? 2 : is_bad ? 1 : 0);
-      tokens.push_back(is_good || is_bad ? 8 : 0);
-      accepted.push_back(is_good ? 3 : 0);
-    }
-    const auto of = [](Acceptance it) {
-      return nlohmann::json{{"first", it.first}, {"later", it.later}};
-    };
-    const nlohmann::json header = {{"confidences", {of(of_rejected), of(of_accepted)}}},
-                         row = {{"confidence", confidence},
-                                {"tokens", tokens},
-                                {"accepted", accepted}};
-    write_file_atomic(options_.bench_suffix, header.dump() + "\n" + row.dump() + "\n");
+  void write(const std::function<int(int)>& token_at) const {
+    nlohmann::json tokens;
+    for (int i = 0; i < kTokens; ++i) tokens.push_back(token_at(i));
+    write_file_atomic(options_.bench_suffix,
+                      nlohmann::json{{"prompt", {0}}, {"response", tokens}}.dump() + "\n");
+  }
+  void write_repeated() const {
+    write([](int i) { return i % 100; });
   }
 
   EngineCounters run(const std::string& way) const {
     return run_simulation(options_, way).at(0).engines;
   }
 
-  static constexpr int kTokens = 7000, kPeriod = 7;
+  static constexpr int kTokens = 7000;
   const TestFolder folder_;
   SimulateOptions options_ = small_simulation();
 };
 
-TEST_F(SuffixReplaySimulationTest, DraftsGiveTheirTokens) {
-  const EngineCounters fast = run("tlt-base"), plain = run("plain");
+TEST_F(SuffixReplaySimulationTest, RepeatedTokensAreAccepted) {
+  write_repeated();
+  const EngineCounters fast = run("tlt"), plain = run("plain");
   EXPECT_EQ(fast.tokens, kTokens);
   EXPECT_EQ(plain.tokens, kTokens);
-  // 4 steps for 7 tokens; a few of the tuner's do not speculate.
-  EXPECT_NEAR(static_cast<double>(fast.steps), kTokens * 4.0 / kPeriod, 0.02 * kTokens);
-  EXPECT_NEAR(fast.speculative_tokens / fast.speculative_sequence_steps, (4 + 1) / 2.0, 0.05);
-  EXPECT_LT(fast.seconds, plain.seconds);
+  // All but the first 100 tokens.
+  EXPECT_GT(fast.speculative_tokens / fast.speculative_sequence_steps, 6);
+  EXPECT_LT(fast.steps, kTokens / 5);
+  EXPECT_LT(fast.seconds, 0.5 * plain.seconds);
 }
 
-TEST_F(SuffixReplaySimulationTest, TheRowBudgetKnowsTheConfidence) {
-  const double seconds = run("tlt").seconds;
-  write(/*rejected=*/false, {0, 0}, {1, 0.99});
-  EXPECT_NEAR(run("tlt").seconds, seconds, 0.02 * seconds) << "rejected drafts cost no rows";
-  write(/*rejected=*/true, {1, 0.99}, {0, 0});
-  EXPECT_GT(run("tlt").seconds, 1.1 * seconds) << "accepted drafts are dropped";
+// A token is followed by another one each time: what is found is not accepted.
+TEST_F(SuffixReplaySimulationTest, RejectedDraftsCostNoRows) {
+  RandomStream random(1, {});
+  write([&](int) { return static_cast<int>(random.uniform() * 1000); });
+  const EngineCounters fast = run("tlt"), plain = run("plain");
+  EXPECT_EQ(fast.tokens, kTokens);
+  EXPECT_LT(fast.seconds, 1.05 * plain.seconds);
 }
 
 TEST_F(SuffixReplaySimulationTest, WaysWithoutSuffixDraftsAreTheSame) {
+  write_repeated();
   const double seconds = run("tlt-published").seconds;
   options_.bench_suffix.clear();
   EXPECT_EQ(run("tlt-published").seconds, seconds);
+}
+
+// Unfinished groups of a step are decoded again in the next one, beside groups of the same prompts.
+TEST_F(SuffixReplaySimulationTest, EveryTokenIsGeneratedOnce) {
+  std::string rollouts, tokens;
+  for (int i = 0; i < 8; ++i) {
+    const int length = 40 + 90 * i;
+    rollouts += fmt::format("{{\"response_tokens\":{}}}\n", length);
+    nlohmann::json ids;
+    for (int k = 0; k < length; ++k) ids.push_back(k * k % 97);
+    tokens += nlohmann::json{{"prompt", {i / 2}}, {"response", ids}}.dump() + "\n";
+  }
+  write_file_atomic(folder_ / "rollouts/000001.jsonl", rollouts);
+  write_file_atomic(options_.bench_suffix, tokens);
+  options_.train_batch_size = 4;
+  options_.n = options_.workers = 2;
+  options_.total_training_steps = 4;
+  for (const char* way : {"model-free", "tlt", "tlt-early", "tlt+partial"})
+    for (const StepReport& step : run_simulation(options_, way))
+      EXPECT_NEAR(step.engines.tokens / step.tokens, 1, 1e-6) << way;
 }
 
 // M/D/1-like: deterministic service. With one slot per worker and lengths of equal size, groups of

@@ -1,67 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/suffix_replay.h"
 
-#include <nlohmann/json.hpp>
-
-#include "base/check.h"
-#include "base/json_count.h"
-#include "base/json_lines.h"
+#include <algorithm>
+#include <utility>
 
 namespace tlt::simulate {
 namespace {
 
-constexpr size_t kMostClasses = 64;
-
-bool is_rate(double value) { return value >= 0 && value <= 1; }
-
-std::vector<Acceptance> read_classes(const nlohmann::json& header, const std::string& complaint) {
-  std::vector<Acceptance> classes;
-  for (const nlohmann::json& row : header.at("confidences")) {
-    classes.push_back({row.at("first").get<double>(), row.at("later").get<double>()});
-    TLT_CHECK_INPUT(is_rate(classes.back().first) && is_rate(classes.back().later), complaint);
-  }
-  TLT_CHECK_INPUT(classes.size() <= kMostClasses, complaint);
-  return classes;
+size_t position_of(const SimulatedSequence& sequence) {
+  return static_cast<size_t>(sequence.generated);
 }
 
-std::vector<SuffixDraft> read_drafts(const nlohmann::json& row, size_t classes,
-                                     const std::string& complaint) {
-  const nlohmann::json &confidence = row.at("confidence"), &tokens = row.at("tokens"),
-                       &accepted = row.at("accepted");
-  TLT_CHECK_INPUT(confidence.is_array() && tokens.is_array() && accepted.is_array() &&
-                      tokens.size() == confidence.size() && accepted.size() == confidence.size() &&
-                      !confidence.empty(),
-                  complaint);
-  std::vector<SuffixDraft> drafts;
-  for (size_t i = 0; i < confidence.size(); ++i) {
-    const SuffixDraft& it = drafts.emplace_back(SuffixDraft{json_count<uint8_t>(confidence, i),
-                                                            json_count<uint8_t>(tokens, i),
-                                                            json_count<uint8_t>(accepted, i)});
-    TLT_CHECK_INPUT(it.confidence <= classes && it.accepted <= it.tokens &&
-                        (it.tokens > 0) == (it.confidence > 0),
-                    complaint);
-  }
-  return drafts;
+std::span<const int32_t> generated_tokens(const SimulatedSequence& sequence) {
+  return std::span(sequence.recorded->tokens).first(position_of(sequence));
 }
 
 }  // namespace
 
-SuffixReplay::SuffixReplay(const std::string& path) {
-  JsonLinesReader reader(path);
-  bool has_header = false;
-  for (nlohmann::json row; reader.try_next(row); has_header = true) {
-    const std::string complaint = reader.place() + ": not a line of tlt bench suffix --out";
-    try {
-      if (has_header)
-        responses_.push_back(read_drafts(row, classes_.size(), complaint));
-      else
-        classes_ = read_classes(row, complaint);
-    } catch (const nlohmann::json::exception&) {
-      throw InputError(complaint);
-    }
+// A group may be decoded twice in a step (+partial), so its number counts, not that of its prompt.
+drafter::SequenceId SuffixReplay::id_of(const SimulatedSequence& sequence) const {
+  return {sequence.recorded->prompt_id,
+          static_cast<uint32_t>(sequence.group * samples_ + sequence.sample)};
+}
+
+// As rollout/draft_step.h. The prompt's forward pass gives the first token.
+size_t SuffixReplay::propose(std::span<SimulatedSequence*> sequences,
+                             const drafter::Strategy& strategy) {
+  if (trees_.size() < sequences.size()) trees_.resize(sequences.size());
+  requests_.clear();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const SimulatedSequence& sequence = *sequences[i];
+    trees_[i].clear();
+    const auto position = static_cast<int64_t>(position_of(sequence));
+    drafter::Strategy limited = strategy;
+    limited.depth = std::min(limited.depth, most_ - position - 1);
+    if (position == 0 || limited.depth < 1) continue;
+    requests_.push_back({.id = id_of(sequence),
+                         .prompt = sequence.recorded->prompt,
+                         .response = generated_tokens(sequence),
+                         .strategy = limited,
+                         .tree = &trees_[i]});
   }
-  TLT_CHECK_INPUT(!responses_.empty(), path,
-                  ": no responses; give a file of tlt bench suffix --out");
+  drafter_.propose(requests_);
+  size_t found = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (trees_[i].empty()) continue;
+    std::swap(trees_[found], trees_[i]);
+    std::swap(sequences[found++], sequences[i]);
+  }
+  return found;
+}
+
+drafter::VerifiedTree SuffixReplay::verify(size_t i, int32_t nodes,
+                                           const SimulatedSequence& sequence) {
+  drafter::DraftTree& tree = trees_[i];
+  if (nodes < tree.size()) tree.keep_best(nodes);
+  const size_t position = position_of(sequence);
+  drafter::VerifiedTree verified{.nodes = tree.nodes(), .position = static_cast<int64_t>(position)};
+  for (const int32_t token : std::span(sequence.recorded->tokens).subspan(position)) {
+    const int32_t child = tree.find_child(verified.accepted, token);
+    if (child == drafter::DraftTree::kNone) break;
+    verified.accepted = child;
+  }
+  return verified;
+}
+
+void SuffixReplay::end(const SimulatedSequence& sequence) {
+  drafter_.end(id_of(sequence), generated_tokens(sequence));
 }
 
 }  // namespace tlt::simulate

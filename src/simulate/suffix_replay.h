@@ -1,48 +1,54 @@
-// SuffixReplay: the drafts that suffix lookup has in the responses of a run, by position.
+// SuffixReplay: the suffix drafts of an engine whose sequences have the tokens of a run's responses.
 //
-// Speculation changes no token, so a draft token is accepted where it is the response's next one,
-// whether or not the run speculated there. Drafts follow each other: where one is accepted whole,
-// the next one mostly is as well. So speculation passes such places in few steps, and the drafts
-// that it verifies are not the mean of all.
+// The product's drafter looks them up, so each has the tree that it would have in that engine.
+// Speculation changes no token: a draft token is accepted where it is the response's next one,
+// whether or not the run speculated there.
 //
-// Threading  constant after construction.
+// Owns       the drafter and its trees, calibrated as in rollout/speculation_policy.h.
+// Threading  one thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "simulate/acceptance.h"
+#include "drafter/calibration.h"
+#include "drafter/draft_tree.h"
+#include "drafter/suffix/suffix_drafter.h"
+#include "simulate/simulated_sequence.h"
 
 namespace tlt::simulate {
 
-// A chain of draft tokens. All 0: suffix lookup found nothing.
-struct SuffixDraft {
-  uint8_t confidence = 0;  // class of the first token's probability, from 1
-  uint8_t tokens = 0;
-  uint8_t accepted = 0;  // of the tokens, if all are verified
-};
-
 class SuffixReplay {
  public:
-  SuffixReplay() = default;  // empty
-  // A file of `tlt bench suffix --out`. InputError: it is not.
-  explicit SuffixReplay(const std::string& path);
+  SuffixReplay(int64_t samples, int64_t max_response_length)
+      : samples_(samples), most_(max_response_length) {}
 
-  bool is_empty() const { return responses_.empty(); }
-  size_t responses() const { return responses_.size(); }
-  // The drafts of a response, by the number of its tokens before them. Responses are in the order
-  // of their files and lines.
-  std::span<const SuffixDraft> drafts(size_t response) const { return responses_[response]; }
-  // How often drafts of this class are accepted. REQUIRES: not 0.
-  const Acceptance& acceptance(uint8_t confidence) const { return classes_[confidence - 1U]; }
+  // Drafts for all, and puts those for which something is found first; returns how many these are.
+  // tree(i) is then the one of sequences[i].
+  size_t propose(std::span<SimulatedSequence*> sequences, const drafter::Strategy& strategy);
+  const drafter::DraftTree& tree(size_t i) const { return trees_[i]; }
+  // Prunes tree(i) to its best nodes, and verifies it. `sequence`: the one it is of.
+  drafter::VerifiedTree verify(size_t i, int32_t nodes, const SimulatedSequence& sequence);
+
+  // Of the trees' probabilities; record() learns from verified ones.
+  const drafter::Calibration& calibration() const { return calibration_; }
+  void record(std::span<const drafter::VerifiedTree> trees) { calibration_.record(trees); }
+
+  // The sequence is finished, or leaves the engine.
+  void end(const SimulatedSequence& sequence);
+  void new_weights() { drafter_.new_weights(); }
 
  private:
-  std::vector<Acceptance> classes_;
-  std::vector<std::vector<SuffixDraft>> responses_;
+  drafter::SequenceId id_of(const SimulatedSequence& sequence) const;
+
+  const int64_t samples_, most_;
+  drafter::SuffixDrafter drafter_{drafter::SuffixOptions{}};
+  drafter::Calibration calibration_;
+  std::vector<drafter::DraftTree> trees_;
+  std::vector<drafter::DraftRequest> requests_;  // scratch
 };
 
 }  // namespace tlt::simulate

@@ -105,7 +105,7 @@ Workload::Workload(const SimulateOptions& options)
     kind_ = kind == "pareto" ? Kind::kPareto : Kind::kLognormal;
     read_parameters(rest);
   }
-  if (!options.bench_suffix.empty()) read_suffix_replay(options.bench_suffix);
+  if (!options.bench_suffix.empty()) read_tokens(options.bench_suffix);
 }
 
 void Workload::read_parameters(const std::string& text) {
@@ -137,27 +137,26 @@ double Workload::at(double score) const {
   return table_[static_cast<size_t>(std::min((1 - share_above(score)) * size, size - 1))];
 }
 
-// A response has the tokens that the drafts' tokenizer finds in it: verl's dumps do not count them.
-void Workload::read_suffix_replay(const std::string& path) {
+// A response is as long as its tokens: verl's dumps do not count them.
+void Workload::read_tokens(const std::string& path) {
   TLT_CHECK_INPUT(kind_ == Kind::kReplay,
-                  "bench_suffix has the drafts of a run's responses; give the folder of these, as "
+                  "bench_suffix has the tokens of a run's responses; give the folder of these, as "
                   "lengths=rollouts:runs/a/rollouts");
-  suffix_replay_ = SuffixReplay(path);
+  tokens_ = RecordedTokens(path);
   const size_t responses = steps_.size() * steps_.front().size();
-  TLT_CHECK_INPUT(suffix_replay_.responses() == responses, path, " has the drafts of ",
-                  suffix_replay_.responses(), " responses, and lengths has ", responses,
+  TLT_CHECK_INPUT(tokens_.responses().size() == responses, path, " has the tokens of ",
+                  tokens_.responses().size(), " responses, and lengths has ", responses,
                   "; run tlt bench suffix with the folder of lengths");
   size_t response = 0;
   for (std::vector<RecordedResponse>& step : steps_)
     for (RecordedResponse& recorded : step)
-      recorded.tokens = static_cast<double>(suffix_replay_.drafts(response++).size());
+      recorded.tokens = static_cast<double>(tokens_.responses()[response++].tokens.size());
 }
 
-std::span<const SuffixDraft> Workload::suffix_drafts(int64_t step, int64_t prompt,
-                                                     int64_t sample) const {
-  if (suffix_replay_.is_empty()) return {};
-  return suffix_replay_.drafts(replayed_step(step) * steps_.front().size() +
-                               replayed_response(prompt, sample));
+const ResponseTokens* Workload::tokens(int64_t step, int64_t prompt, int64_t sample) const {
+  if (tokens_.is_empty()) return nullptr;
+  return &tokens_.responses()[replayed_step(step) * steps_.front().size() +
+                              replayed_response(prompt, sample)];
 }
 
 bool Workload::has_gradient(int64_t step, int64_t prompt) const {

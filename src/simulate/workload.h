@@ -12,12 +12,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "simulate/recorded_tokens.h"
 #include "simulate/simulate_options.h"
-#include "simulate/suffix_replay.h"
 
 namespace tlt::simulate {
 
@@ -38,15 +37,16 @@ class Workload {
   // False for a replayed group whose scores are all the same: its advantages are 0.
   bool has_gradient(int64_t step, int64_t prompt) const;
 
-  // The file bench_suffix; empty without one.
-  const SuffixReplay& suffix_replay() const { return suffix_replay_; }
-  std::span<const SuffixDraft> suffix_drafts(int64_t step, int64_t prompt, int64_t sample) const;
+  // Whether the responses have tokens, from the file bench_suffix.
+  bool has_tokens() const { return !tokens_.is_empty(); }
+  // Null without.
+  const ResponseTokens* tokens(int64_t step, int64_t prompt, int64_t sample) const;
 
  private:
   enum class Kind { kLognormal, kPareto, kTable, kReplay };
   void read_parameters(const std::string& text);
   double at(double score) const;  // the quantile at a normal score
-  void read_suffix_replay(const std::string& path);
+  void read_tokens(const std::string& path);
   // A step and a response of the run: after the last step the first one follows, and groups that
   // +partial begins in addition are those of the step again.
   size_t replayed_step(int64_t step) const { return static_cast<size_t>(step) % steps_.size(); }
@@ -62,7 +62,7 @@ class Workload {
   double median_ = 0, shape_ = 0;
   std::vector<double> table_;                         // quantiles at equal distances
   std::vector<std::vector<RecordedResponse>> steps_;  // replayed: of each step, by group
-  SuffixReplay suffix_replay_;
+  RecordedTokens tokens_;
 };
 
 }  // namespace tlt::simulate

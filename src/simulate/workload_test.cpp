@@ -134,14 +134,13 @@ TEST(WorkloadTest, GroupsWithEqualScoresHaveNoGradient) {
   EXPECT_THAT(have_gradients(), ::testing::Each(true)) << "nothing to compare with";
 }
 
-// A draft of as many tokens as the response's number, after the only token.
-TEST(WorkloadTest, SuffixDraftsAreThoseOfTheResponses) {
+// Responses of two tokens, of which the second is the response's number.
+TEST(WorkloadTest, TokensAreThoseOfTheResponses) {
   const TestFolder folder;
-  std::string drafts = R"({"confidences":[{"first":1,"later":1}]})";
+  std::string recorded;
   for (int i = 1; i <= 8; ++i)
-    drafts +=
-        "\n{\"confidence\":[0,1],\"accepted\":[0,0],\"tokens\":[0," + std::to_string(i) + "]}";
-  write_file_atomic(folder / "drafts", drafts);
+    recorded += fmt::format("{{\"prompt\":[],\"response\":[0,{}]}}\n", i);
+  write_file_atomic(folder / "tokens", recorded);
   for (const char* name : {"9.jsonl", "10.jsonl"}) {
     std::string rows;
     for (int i = 0; i < 4; ++i) rows += "{\"output\":\"twelve bytes\"}\n";
@@ -149,15 +148,14 @@ TEST(WorkloadTest, SuffixDraftsAreThoseOfTheResponses) {
   }
   SimulateOptions options = with_lengths("rollouts:" + folder.path());
   options.train_batch_size = options.n = 2;
-  options.bench_suffix = folder / "drafts";
+  options.bench_suffix = folder / "tokens";
   const Workload workload(options);
   std::vector<int> tokens;
   for (int64_t step = 0; step < 3; ++step)
     for (int64_t prompt = 0; prompt < 2; ++prompt)
       for (int64_t sample = 0; sample < 2; ++sample) {
-        const auto of_response = workload.suffix_drafts(step, prompt, sample);
-        EXPECT_EQ(workload.length(step, prompt, sample), std::ssize(of_response));
-        tokens.push_back(of_response.back().tokens);
+        EXPECT_EQ(workload.length(step, prompt, sample), 2);
+        tokens.push_back(workload.tokens(step, prompt, sample)->tokens.back());
       }
   EXPECT_THAT(tokens, ::testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4));
   const auto complaint = [&] {
@@ -171,7 +169,7 @@ TEST(WorkloadTest, SuffixDraftsAreThoseOfTheResponses) {
   write_file_atomic(folder / "11.jsonl",
                     "{\"output\":\"a\"}\n{\"output\":\"a\"}\n"
                     "{\"output\":\"a\"}\n{\"output\":\"a\"}\n");
-  EXPECT_THAT(complaint(), ::testing::HasSubstr("the drafts of 8 responses, and lengths has 12"));
+  EXPECT_THAT(complaint(), ::testing::HasSubstr("the tokens of 8 responses, and lengths has 12"));
   options.lengths = "lognormal:10,100";
   EXPECT_THAT(complaint(), ::testing::HasSubstr("the folder of these, as lengths=rollouts:"));
 }

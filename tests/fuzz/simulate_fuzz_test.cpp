@@ -1,5 +1,5 @@
 // What tlt simulate reads: measured forward passes, measurements to fit, the responses of a run, and
-// the suffix drafts in them.
+// their tokens.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include "base/files.h"
 #include "simulate/cost_model.h"
 #include "simulate/fit.h"
-#include "simulate/suffix_replay.h"
+#include "simulate/recorded_tokens.h"
 #include "simulate/workload.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/test_folder.h"
@@ -33,32 +33,24 @@ void fuzz_lines(FuzzPlan plan, const std::function<std::string(const std::string
   });
 }
 
-TEST(SimulateFuzzTest, SuffixDraftsAreReadOrRejected) {
-  const std::string header = R"({"confidences":[{"first":0.5,"later":1},{"first":0,"later":0.1}]})";
-  fuzz_lines(
-      {.name = "suffix_drafts",
-       .corpus = {header + "\n" + R"({"confidence":[0,2,1],"tokens":[0,4,1],"accepted":[0,3,1]})" +
-                      "\n" + R"({"confidence":[0],"tokens":[0],"accepted":[0]})" + "\n",
-                  R"({"confidences":[]})"
-                  "\n"
-                  R"({"confidence":[0,0],"tokens":[0,0],"accepted":[0,0]})"},
-       .dictionary = {"confidences", "confidence", "tokens", "accepted", "first", "later", "255",
-                      "256"}},
-      [](const std::string& path) {
-        const simulate::SuffixReplay replay(path);
-        bool has_drafts = false;
-        for (size_t i = 0; i < replay.responses(); ++i) {
-          TLT_CHECK(!replay.drafts(i).empty(), i);
-          for (const simulate::SuffixDraft& draft : replay.drafts(i)) {
-            TLT_CHECK(draft.accepted <= draft.tokens, i);
-            if (draft.tokens == 0) continue;
-            has_drafts = true;
-            const double first = replay.acceptance(draft.confidence).first;
-            TLT_CHECK(first >= 0 && first <= 1, first);
-          }
-        }
-        return std::string(has_drafts ? "drafts" : "none");
-      });
+TEST(SimulateFuzzTest, RecordedTokensAreReadOrRejected) {
+  fuzz_lines({.name = "recorded_tokens",
+              .corpus = {R"({"prompt":[1,2],"response":[3]})"
+                         "\n"
+                         R"({"prompt":[1,2],"response":[4,0]})"
+                         "\n",
+                         R"({"prompt":[],"response":[2147483647]})"},
+              .dictionary = {"prompt", "response", "2147483647", "2147483648"}},
+             [](const std::string& path) {
+               const simulate::RecordedTokens recorded(path);
+               TLT_CHECK(!recorded.is_empty());
+               for (const simulate::ResponseTokens& response : recorded.responses()) {
+                 TLT_CHECK(!response.tokens.empty());
+                 for (const auto tokens : {response.prompt, std::span(response.tokens)})
+                   for (const int32_t token : tokens) TLT_CHECK(token >= 0, token);
+               }
+               return std::string(recorded.responses().size() > 1 ? "several" : "one");
+             });
 }
 
 TEST(SimulateFuzzTest, ForwardCostsAreReadOrRejected) {

@@ -310,24 +310,20 @@ def parquet():
     yield "zeros", b"PAR1" + b"\0" * 900_000 + b"PAR1"
 
 
-def suffix_drafts():
-    """After the header the drafts of the two responses that the command has."""
-    confidences = [{"first": 0.5, "later": 1}, {"first": 0, "later": 0.1}]
-    drafts = {"confidence": [0, 2, 1], "tokens": [0, 4, 1], "accepted": [0, 3, 1]}
-    def lines(header, *rows):
-        return "".join(as_json(row) + "\n" for row in (header, *rows))
+def recorded_tokens():
+    """Lines of the two responses that the command has, or more."""
+    tokens = {"prompt": [1, 2], "response": [3, 4, 3, 4]}
+    def lines(*rows):
+        return "".join(as_json(row) + "\n" for row in rows)
     yield from json_texts()
-    for name, text in edges_of({"confidences": confidences}):
-        yield name, lines(json.loads(text), drafts, drafts)
-    for name, text in edges_of({"first": 1, "later": 1}):
-        yield name, lines({"confidences": [json.loads(text)]}, drafts, drafts)
-    for name, text in edges_of(drafts):
-        yield name, lines({"confidences": confidences}, drafts, json.loads(text))
-    for value in (-1, 3, 255, 256, 2**64, 1e300, 0.5, None):
-        yield f"draft_{value}", lines({"confidences": confidences}, drafts, {**drafts, "accepted": [0, value, 1]})
-    yield "many_classes", lines({"confidences": confidences * 15_000}, drafts, drafts)
-    yield "many_drafts", lines({"confidences": confidences}, {name: [0] * 150_000 for name in drafts}, drafts)
-    yield "many_responses", lines({"confidences": confidences}, *[{name: [0] for name in drafts}] * 18_000)
+    for name, text in edges_of(tokens):
+        yield name, lines(tokens, json.loads(text))
+    for value in (-1, 2**31 - 1, 2**31, 2**64, 1e300, 0.5, None):
+        yield f"token_{value}", lines(tokens, {**tokens, "response": [0, value, 1]})
+    for name, ids in (("equal", [0] * 300_000), ("period", [0, 1] * 150_000), ("different", list(range(120_000)))):
+        yield f"{name}_tokens", lines(tokens, {**tokens, "response": ids})
+        yield f"{name}_prompt", lines(tokens, {**tokens, "prompt": ids})
+    yield "many_responses", lines(*[tokens] * 18_000)
 
 
 def forward_costs():
@@ -364,8 +360,8 @@ PARSERS = {
     "manifest": ("json", manifest, lambda: [as_json({"files": {"state/loop.json": {"bytes": 1, "sha256": "0"}}}).encode()]),
     "loop_state": ("json", loop_state, lambda: [as_json({"step": 1, "gen_batches": 1, "epoch": 0, "index": 4,
                                                          "optimizer_steps": 2}).encode()]),
-    "suffix_drafts": ("jsonl", suffix_drafts, lambda: [text.encode() for name, text in suffix_drafts()
-                                                       if name == "draft_3"]),
+    "recorded_tokens": ("jsonl", recorded_tokens, lambda: [text.encode() for name, text in recorded_tokens()
+                                                           if name == "token_2147483647"]),
     "forward_costs": ("jsonl", forward_costs, lambda: [text.encode() for name, text in forward_costs()
                                                        if name == "sequences_rows_1"]),
     **_hostile_folders.makers(),

@@ -107,7 +107,7 @@ class Setting:
         if parser in ("latex", "rows"):
             reward = "math" if parser == "latex" else "code"
             return ["reward", f'reward.functions=["{reward}"]', "--input", self.with_graded(file), "--output", "-"]
-        if parser in ("suffix_drafts", "forward_costs"):
+        if parser in ("recorded_tokens", "forward_costs"):
             return self.simulate(parser, file)
         if parser == "toml":
             return ["reward", file, "--input", self.response, "--output", "-"]
@@ -134,7 +134,7 @@ class Setting:
         rollouts = self.scratch / "rollouts"
         rollouts.mkdir(exist_ok=True)
         self.write("rollouts/000001.jsonl", {"response_tokens": 40, "score": 1}, {"response_tokens": 3, "score": 0})
-        option = "bench_suffix" if parser == "suffix_drafts" else "bench_forward"
+        option = "bench_suffix" if parser == "recorded_tokens" else "bench_forward"
         return ["simulate", "device=cpu", "model=headline", "workers=1", "total_training_steps=1", "train_batch_size=1",
                 "n=2", "max_response_length=64", f"lengths=rollouts:{rollouts}", "ways=plain,model-free",
                 f"{option}={file}"]
@@ -177,9 +177,8 @@ def valid_file(setting, parser):
         return setting.write("valid.json", [{"prompt": "1"}])
     if parser == "latex":
         return setting.response
-    if parser == "suffix_drafts":
-        drafts = {"confidence": [0, 2, 1], "tokens": [0, 4, 1], "accepted": [0, 3, 1]}
-        return setting.write("valid.jsonl", {"confidences": [{"first": 0.5, "later": 1}] * 2}, drafts, drafts)
+    if parser == "recorded_tokens":
+        return setting.write("valid.jsonl", *[{"prompt": [1, 2], "response": [3, 4, 3, 4]}] * 2)
     if parser == "forward_costs":
         rows = [{"as": kind, "rows": rows, "context": 64, "forward_seconds_p50": 1, "head_seconds_p50": 0.5}
                 for kind in ("tree", "sequences") for rows in (1, 2)]  # fmt: skip
