@@ -25,7 +25,8 @@ import sys
 import tempfile
 import tomllib
 
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)  # of passes, up to the sequences of a step
+TREE_ROWS = (2, 4)  # of each sequence, where several have draft trees
 CONTEXTS = (64, 512, 2048)  # up to the first one that no response is longer than
 GROUP_ESTIMATORS = ("grpo", "grpo_passk", "pass_at_k", "rloo", "opo", "gpg", "max_rl")  # equal scores: no advantage
 SEEDS = 4  # simulations of which the mean counts: which tokens of the draft model are accepted is drawn
@@ -151,11 +152,11 @@ def measure_forward(program, run, processes):
     longest = max(row["response_length/max"] for row in run.steps)
     mean_lines = []
     for context in CONTEXTS[: 1 + sum(context < longest for context in CONTEXTS)]:
-        for kind, most in (("tree", ROWS[-1]), ("sequences", run.sequences())):
-            rows = ",".join(str(rows) for rows in ROWS if rows < 2 * most)
-            words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", rows, "--as", kind,
-                     "--context", str(context), "--repeat", "60"]  # fmt: skip
-            mean_lines += map(mean_line, zip(*run_together(words, run.workers(), processes)))
+        rows = ",".join(str(rows) for rows in ROWS if rows <= max(4, run.sequences()))
+        words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", rows,
+                 "--as", "tree,trees,sequences", "--tree-rows", ",".join(map(str, TREE_ROWS)),
+                 "--context", str(context), "--repeat", "60"]  # fmt: skip
+        mean_lines += map(mean_line, zip(*run_together(words, run.workers(), processes)))
     return mean_lines
 
 

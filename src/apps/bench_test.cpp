@@ -296,7 +296,7 @@ TEST(BenchTest, TokenizeCountsTheStringsOfAllFiles) {
 TEST(BenchTest, ForwardReportsEveryKindAndSize) {
   const Ended ended = run_program({"bench", "forward", "--model", golden_model("qwen2_tied"),
                                    "--rows", "5,10", "--as", "tree,trees,sequences", "--tree-rows",
-                                   "5", "--context", "17", "--repeat", "3"});
+                                   "5,2", "--context", "17", "--repeat", "3"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   std::vector<std::pair<std::string, int64_t>> lines;
   for (const json& row : json_lines(ended.out)) {
@@ -311,6 +311,7 @@ TEST(BenchTest, ForwardReportsEveryKindAndSize) {
   EXPECT_EQ(lines, (std::vector<std::pair<std::string, int64_t>>{{"tree", 5},
                                                                  {"tree", 10},
                                                                  {"trees", 5},
+                                                                 {"trees", 10},
                                                                  {"trees", 10},
                                                                  {"sequences", 5},
                                                                  {"sequences", 10}}));
@@ -368,7 +369,7 @@ TEST(BenchTest, WrongFlagsAreNamed) {
   EXPECT_THAT(complaint(forward, "bench"), HasSubstr("--as has 'forest'; give tree"));
   const Ended cut = run_program({"bench", "forward", "--as", "trees", "--rows", "6"});
   EXPECT_EQ(cut.exit_code, 2);
-  EXPECT_THAT(complaint(cut, "bench"), HasSubstr("--rows has 6, not a multiple of --tree-rows=4"));
+  EXPECT_THAT(complaint(cut, "bench"), HasSubstr("none of --rows is a multiple of --tree-rows=4"));
 }
 
 TEST(BenchTest, ControlCountsMessagesAndGroups) {

@@ -26,7 +26,8 @@ struct ForwardFlags {
   BenchModel model;
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32};
   std::vector<std::string> kinds = {"tree", "sequences"};
-  int64_t tree_rows = 4, context = 256, repeat = 200;
+  std::vector<int64_t> tree_rows = {4};
+  int64_t context = 256, repeat = 200;
 
   void add_to(CLI::App& app) {
     model.add_to(app);
@@ -38,7 +39,11 @@ struct ForwardFlags {
                    "sequences (one row each).")
         ->delimiter(',')
         ->default_str("tree,sequences");
-    app.add_option("--tree-rows", tree_rows, "With --as trees: token rows of each tree.");
+    app.add_option("--tree-rows", tree_rows,
+                   "With --as trees: token rows of each tree, as 2,4; --rows that are no multiple "
+                   "are left out.")
+        ->delimiter(',')
+        ->default_str("4");
     app.add_option("--context", context, "Tokens of each sequence before the token rows.");
     app.add_option("--repeat", repeat, "Passes of each size.");
   }
@@ -50,12 +55,13 @@ struct ForwardFlags {
     for (const std::string& kind : kinds)
       TLT_CHECK_INPUT(kind == "tree" || kind == "trees" || kind == "sequences", "--as has '", kind,
                       "'; give tree, trees or sequences");
-    TLT_CHECK_INPUT(context >= 1 && repeat >= 1 && tree_rows >= 1, "--context is ", context,
-                    ", --repeat ", repeat, " and --tree-rows ", tree_rows, "; give at least 1");
-    for (const int64_t count : rows)
-      TLT_CHECK_INPUT(!has("trees") || count % tree_rows == 0, "--rows has ", count,
-                      ", not a multiple of --tree-rows=", tree_rows,
-                      "; give multiples, or another --tree-rows");
+    TLT_CHECK_INPUT(context >= 1 && repeat >= 1, "--context is ", context, " and --repeat ", repeat,
+                    "; give at least 1");
+    for (const int64_t of_each : tree_rows) {
+      TLT_CHECK_INPUT(of_each >= 1, "--tree-rows has ", of_each, "; give at least 1");
+      TLT_CHECK_INPUT(!has("trees") || trees(of_each) > 0, "none of --rows is a multiple of ",
+                      "--tree-rows=", of_each, "; give multiples, or another --tree-rows");
+    }
     TLT_CHECK_INPUT(!rows.empty() && context + most_rows() <= config.max_positions, "--context ",
                     context, " and --rows need ", context + (rows.empty() ? 0 : most_rows()),
                     " positions and the model has ", config.max_positions, "; give fewer");
@@ -63,14 +69,26 @@ struct ForwardFlags {
 
   int64_t most_rows() const { return *std::max_element(rows.begin(), rows.end()); }
   bool has(const char* kind) const { return std::ranges::find(kinds, kind) != kinds.end(); }
+  // Trees of so many rows in a pass, at most; 0: no pass has them.
+  int64_t trees(int64_t of_each) const {
+    int64_t most = 0;
+    for (const int64_t count : rows)
+      if (count % of_each == 0) most = std::max(most, count / of_each);
+    return most;
+  }
   int64_t sequences() const {
-    return has("sequences") ? most_rows() : has("trees") ? most_rows() / tree_rows : 1;
+    if (has("sequences")) return most_rows();
+    int64_t most = 1;
+    if (has("trees"))
+      for (const int64_t of_each : tree_rows) most = std::max(most, trees(of_each));
+    return most;
   }
 };
 
 // One kind and number of token rows, and the times of its passes.
 struct Case {
   std::string kind;
+  int64_t tree_rows = 1;  // of each sequence
   ops::Batch batch;
   at::Tensor logits;  // [rows, V] f32
   std::vector<double> forward_seconds = {}, head_seconds = {};
@@ -96,8 +114,13 @@ class ForwardBench {
         activations_(policy, flags.most_rows()) {
     std::iota(pages_.begin(), pages_.end(), 0);
     for (int64_t i = 0; i < sequences_; ++i) read_context(i);
-    for (const std::string& kind : flags.kinds)
-      for (const int64_t rows : flags.rows) add_case(kind, rows);
+    for (const std::string& kind : flags.kinds) {
+      if (kind == "sequences") add_cases(kind, 1);
+      if (kind == "tree")
+        for (const int64_t rows : flags.rows) add_case(kind, rows, rows);
+      if (kind == "trees")
+        for (const int64_t of_each : flags.tree_rows) add_cases(kind, of_each);
+    }
   }
 
   void run() {
@@ -124,9 +147,15 @@ class ForwardBench {
     policy_.forward(batch, cache_, activations);
   }
 
-  void add_case(const std::string& kind, int64_t rows) {
+  void add_cases(const std::string& kind, int64_t of_each) {
+    for (const int64_t rows : flags_.rows)
+      if (rows % of_each == 0) add_case(kind, rows, of_each);
+  }
+
+  void add_case(const std::string& kind, int64_t rows, int64_t of_each) {
     const auto tokens = random_prompt(policy_, static_cast<uint32_t>(kMostRows), rows);
     Case which{.kind = kind,
+               .tree_rows = of_each,
                .batch = {},
                .logits = policy_.device().empty({rows, policy_.config().vocabulary}, at::kFloat)};
     if (kind == "sequences") {
@@ -134,11 +163,11 @@ class ForwardBench {
         which.batch.add(&tokens[static_cast<size_t>(i)], 1, static_cast<int32_t>(flags_.context),
                         pages_of(i));
     } else {
-      const int64_t of_one = kind == "tree" ? rows : flags_.tree_rows;
-      for (int64_t first = 0; first < rows; first += of_one)
-        add_tree(which.batch,
-                 std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(of_one)),
-                 flags_.context, pages_of(first / of_one));
+      for (int64_t first = 0; first < rows; first += of_each)
+        add_tree(
+            which.batch,
+            std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(of_each)),
+            flags_.context, pages_of(first / of_each));
     }
     cases_.push_back(std::move(which));
   }
@@ -166,7 +195,7 @@ void print_case(const ForwardFlags& flags, const model::PolicyModel& policy, con
   nlohmann::ordered_json report = begin_report("forward", flags.model, policy);
   report["as"] = which.kind;
   report["rows"] = which.batch.rows();
-  if (which.kind == "trees") report["tree_rows"] = flags.tree_rows;
+  if (which.kind == "trees") report["tree_rows"] = which.tree_rows;
   report["context"] = flags.context;
   report["repeat"] = flags.repeat;
   report["forward_seconds_p50"] = median(which.forward_seconds);

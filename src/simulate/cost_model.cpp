@@ -31,19 +31,29 @@ double pass_seconds(const nlohmann::json& row, const std::string& part) {
   return (mean != row.end() ? *mean : row.at(part + "_seconds_p50")).get<double>();
 }
 
-// Passes of several sequences are measured with one row each. What more rows of their draft trees
-// add is what the same rows add to the tree of one sequence.
+// Rows of each sequence in a measured pass.
+int64_t rows_of_each(const nlohmann::json& row) {
+  const auto& as = row.at("as");
+  if (as == "tree") return json_count(row, "rows");
+  return as == "sequences" ? 1 : json_count(row, "tree_rows");
+}
+
+// What more rows than the measured ones add to the draft trees of several sequences is what the same
+// rows add to the tree of one.
 void add_trees_of_batches(std::vector<speculation::ForwardCost>& costs) {
   std::map<int64_t, std::map<double, double>> trees;  // seconds by context and rows
-  for (const speculation::ForwardCost& cost : costs)
+  std::map<std::pair<int64_t, int64_t>, speculation::ForwardCost> most;  // by context and batch
+  for (const speculation::ForwardCost& cost : costs) {
     if (cost.batch == 1) trees[cost.context][static_cast<double>(cost.rows)] = cost.seconds;
-  for (size_t i = 0, measured = costs.size(); i < measured; ++i) {
-    const speculation::ForwardCost pass = costs[i];
+    auto& pass = most.try_emplace({cost.context, cost.batch}, cost).first->second;
+    if (cost.rows > pass.rows) pass = cost;
+  }
+  for (const auto& [key, pass] : most) {
     const auto& points = trees[pass.context];
     if (pass.batch == 1 || points.empty()) continue;
     const speculation::Curve tree{{points.begin(), points.end()}};
     const double reached = tree.at(static_cast<double>(pass.rows));
-    for (int64_t rows = 2 * pass.rows; rows <= 8 * pass.rows; rows *= 2) {
+    for (int64_t rows = 2 * pass.rows; rows <= 8 * pass.batch; rows *= 2) {
       const double more = std::max(0.0, tree.at(static_cast<double>(rows)) - reached);
       costs.push_back({pass.batch, rows, pass.seconds + more, pass.context});
     }
@@ -193,10 +203,10 @@ std::vector<speculation::ForwardCost> read_forward_costs(const std::string& path
   JsonLinesReader reader(path);
   for (nlohmann::json row; reader.try_next(row);) {
     try {
-      const bool is_tree = row.at("as") == "tree";
-      const auto rows = json_count(row, "rows");
-      if (row.at("as") != "tree" && row.at("as") != "sequences") continue;
-      costs.push_back({.batch = is_tree ? 1 : rows,
+      const auto rows = json_count(row, "rows"), of_each = rows_of_each(row);
+      TLT_CHECK_INPUT(of_each >= 1 && rows % of_each == 0, reader.place(), ": ", rows,
+                      " rows of trees with ", of_each, "; give lines of tlt bench forward");
+      costs.push_back({.batch = rows / of_each,
                        .rows = rows,
                        .seconds = pass_seconds(row, "forward") + pass_seconds(row, "head"),
                        .context = json_count(row, "context")});
@@ -210,7 +220,7 @@ std::vector<speculation::ForwardCost> read_forward_costs(const std::string& path
   }
   TLT_CHECK_INPUT(!costs.empty(), path,
                   ": no forward passes; give the output of tlt bench forward "
-                  "--as tree,sequences");
+                  "--as tree,trees,sequences");
   add_trees_of_batches(costs);
   return costs;
 }

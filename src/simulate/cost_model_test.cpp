@@ -151,6 +151,34 @@ TEST(CostModelTest, ImpossiblePassesAreRefused) {
   }
 }
 
+// Of sequences with two rows each; a third row costs what it costs in a tree.
+TEST(CostModelTest, MeasuredTreesOfSeveralSequencesAreTaken) {
+  const TestFolder folder;
+  std::string lines;
+  const auto add = [&](const char* kind, int rows, double seconds, const char* more = "") {
+    lines += fmt::format(
+        R"({{"as":"{}","rows":{},"context":0,"forward_seconds_p50":{},"head_seconds_p50":0{}}})"
+        "\n",
+        kind, rows, seconds, more);
+  };
+  for (const int rows : {1, 4, 8}) add("tree", rows, rows);
+  add("sequences", 2, 5);
+  add("trees", 4, 5.5, ",\"tree_rows\":2");
+  write_file_atomic(folder / "costs.jsonl", lines);
+  const CostModel costs({find_device("cpu"),
+                         find_model("headline"),
+                         1,
+                         {},
+                         read_forward_costs(folder / "costs.jsonl")});
+  EXPECT_DOUBLE_EQ(costs.forward(2, 2, 0), 5);
+  EXPECT_DOUBLE_EQ(costs.forward(4, 2, 0), 5.5);
+  EXPECT_DOUBLE_EQ(costs.forward(8, 2, 0), 9.5);
+  add("trees", 5, 5.5, ",\"tree_rows\":2");
+  write_file_atomic(folder / "costs.jsonl", lines);
+  EXPECT_THAT(complaint_of([&] { read_forward_costs(folder / "costs.jsonl"); }),
+              HasSubstr("costs.jsonl:6: 5 rows of trees with 2"));
+}
+
 // Half a second for each row, and half a second more for each sequence.
 TEST(CostModelTest, MeasuredTreesOfSeveralSequencesCostTheirRows) {
   const TestFolder folder;

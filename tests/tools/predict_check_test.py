@@ -48,8 +48,10 @@ with open("{log}", "a") as log:
 if words[:2] == ["bench", "forward"]:
     assert words[-2:] == ["--threads", str(max(1, os.cpu_count() // 2))], words
     context = int(words[words.index("--context") + 1])
-    for rows in (1, 64):
-        print(json.dumps({{"as": words[words.index("--as") + 1], "rows": rows, "context": context,
+    assert words[words.index("--as") + 1] == "tree,trees,sequences", words
+    passes = [("tree", 1, 1), ("tree", 64, 64), ("trees", 64, 2), ("sequences", 1, 1), ("sequences", 64, 1)]
+    for kind, rows, tree_rows in passes:
+        print(json.dumps({{"as": kind, "rows": rows, "tree_rows": tree_rows, "context": context,
                           "forward_seconds_p50": 0.9, "head_seconds_p50": 0.9, "forward_seconds_mean": 0.0008,
                           "head_seconds_mean": 0.0002}}))
 elif words[:2] == ["bench", "train"]:
