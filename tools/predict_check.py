@@ -30,7 +30,7 @@ TREE_ROWS = (2, 4)  # of each sequence, where several have draft trees
 CONTEXTS = (64, 512, 2048)  # up to the first one that no response is longer than
 GROUP_ESTIMATORS = ("grpo", "grpo_passk", "pass_at_k", "rloo", "opo", "gpg", "max_rl")  # equal scores: no advantage
 SEEDS = 4  # simulations of which the mean counts: which tokens of the draft model are accepted is drawn
-PACKS = 2  # full ones of the update that is measured: smaller ones take longer for each token
+PACKS = 2  # of the update that is measured
 DEVICE_PEAK = 0.233e12  # of the simulator's device cpu
 
 
@@ -92,6 +92,15 @@ class Run:
                    for row in read_json_lines(self.folder / "rollouts" / f"{step['step']:06}.jsonl")]  # fmt: skip
         return round(sum(length * length for length in lengths) / sum(lengths))
 
+    def pack_tokens(self):
+        """Of a pack of the update: smaller ones take longer for each token."""
+        full = self.option("actor.ppo_max_token_len_per_gpu")
+        packs = self.mean("actor/packs", 0)
+        trained = self.mean("rollout/tokens", 0)
+        if self.zero_std() == "skip":
+            trained *= 1 - self.mean("rollout/frac_reward_zero_std", 0)
+        return min(full, trained / packs) if packs > 0 else full
+
     def zero_std(self):
         """What the update does with groups whose scores are all the same."""
         actor, algorithm = self.option("actor"), self.option("algorithm")
@@ -150,12 +159,13 @@ def mean_line(lines):
 def measure_forward(program, run, processes):
     """Lines of `tlt bench forward`, means over the processes."""
     longest = max(row["response_length/max"] for row in run.steps)
+    sizes = [rows for rows in ROWS if rows <= max(4, run.sequences())]
+    positions = run.model_config().get("max_position_embeddings", CONTEXTS[-1] + sizes[-1])
     mean_lines = []
     for context in CONTEXTS[: 1 + sum(context < longest for context in CONTEXTS)]:
-        rows = ",".join(str(rows) for rows in ROWS if rows <= max(4, run.sequences()))
-        words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", rows,
+        words = [program, "bench", "forward", "--model", run.option("model.path"), "--rows", ",".join(map(str, sizes)),
                  "--as", "tree,trees,sequences", "--tree-rows", ",".join(map(str, TREE_ROWS)),
-                 "--context", str(context), "--repeat", "60"]  # fmt: skip
+                 "--context", str(min(context, positions - sizes[-1])), "--repeat", "60"]  # fmt: skip
         mean_lines += map(mean_line, zip(*run_together(words, run.workers(), processes)))
     return mean_lines
 
@@ -167,9 +177,9 @@ def prompt_tokens(run):
 def measure_update(program, run):
     """costs.train_efficiency: as CostModel::training in src/simulate/cost_model.cpp, solved for it."""
     config = run.model_config()
-    length, tokens = run.mean_context(), PACKS * run.option("actor.ppo_max_token_len_per_gpu")
+    length, tokens = run.mean_context(), run.pack_tokens()
     samples = min(run.option("rollout.n"), max(1, round(tokens / length)))
-    prompts = max(1, round(tokens / (samples * length)))
+    prompts = max(1, round(PACKS * tokens / (samples * length)))
     words = [program, "bench", "train", "--model", run.option("model.path"), "--prompts", str(prompts), "--samples",
              str(samples), "--prompt-tokens", str(prompt_tokens(run)), "--new-tokens", str(length), "--repeat", "4"]
     line = mean_line([lines[-1] for lines in run_together(words, run.workers())])

@@ -218,6 +218,17 @@ TEST(CostModelTest, UnknownNamesGetTheNearest) {
   EXPECT_THAT(complaint_of([] { find_device("abacus"); }), HasSubstr("known: H100, H200"));
 }
 
+TEST(FitTest, LongTablesAreRefused) {
+  const TestFolder folder;
+  const std::string path = folder / "long.jsonl";
+  std::string lines;
+  for (int i = 0; i < 501; ++i)
+    lines += "{\"device\":\"H100\",\"model\":\"Qwen2.5-7B\",\"tokens_per_second\":164}\n";
+  write_file_atomic(path, lines);
+  EXPECT_THAT(complaint_of([&] { read_measurements(path); }),
+              HasSubstr("long.jsonl:501: more than 500 measurements; give fewer"));
+}
+
 // The built-in constants come from this fit; planted there, others are found again.
 TEST(FitTest, FigureThirteenOfThePaper) {
   const auto figure = read_measurements(kTables + "figure13.jsonl");

@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kFree = 4;
 using Point = std::array<double, kFree>;  // logarithms
 constexpr int kIterations = 3000;
+constexpr double kConverged = 1e-12;  // difference of the errors of the best and the worst corner
+constexpr size_t kMostMeasurements = 500;
 
 Point to_point(const CostConstants& c) {
   return {std::log(c.compute_efficiency), std::log(c.layer_seconds), std::log(c.level_seconds),
@@ -56,6 +58,7 @@ Corner minimize(const Point& start, const Error& error) {
   for (int round = 0; round < kIterations; ++round) {
     std::ranges::sort(corners, {}, &Corner::error);
     Corner& worst = corners.back();
+    if (worst.error - corners[0].error <= kConverged) break;
     Point middle = {};
     for (size_t k = 0; k < kFree; ++k)
       for (size_t i = 0; i < kFree; ++i) middle[i] += corners[k].at[i] / kFree;
@@ -99,6 +102,8 @@ std::vector<Measurement> read_measurements(const std::string& path) {
   std::vector<Measurement> all;
   JsonLinesReader reader(path);
   for (nlohmann::json row; reader.try_next(row);) {
+    TLT_CHECK_INPUT(all.size() < kMostMeasurements, reader.place(), ": more than ",
+                    kMostMeasurements, " measurements; give fewer");
     try {
       all.push_back(parse(row));
     } catch (const InputError& error) {

@@ -337,6 +337,20 @@ def forward_costs():
                                                     for i in range(2, 8_000))
 
 
+def measurements():
+    ratio = {"device": "H100", "model": "Qwen2.5-7B", "tensor_parallel": 1, "batch": 2, "context": 100,
+             "strategy": "8_8_48", "accept_length": 8.2, "speedup": 3.6}
+    time = {"device": "H100", "model": "Qwen2.5-7B", "tokens_per_second": 164}
+    yield from json_texts()
+    for row in (ratio, time):
+        for name, text in edges_of(row):
+            yield f"{len(row)}_{name}", as_json(time) + "\n" + text + "\n"
+    for name in ("0_0_1", "off", "999999999_1_2", "1_999999999_2", "8_8_9223372036854775807", "8_8", "8" * 5000):
+        yield f"strategy_{name[:20]}", as_json({**ratio, "strategy": name}) + "\n"
+    for count in (500, 5_000):
+        yield f"{count}_lines", (as_json(ratio) + "\n") * count
+
+
 def files_of(folder, pattern):
     return [path.read_bytes()[:MOST_BYTES] for path in sorted((GOLDEN / folder).glob(pattern))]
 
@@ -364,6 +378,7 @@ PARSERS = {
                                                            if name == "token_2147483647"]),
     "forward_costs": ("jsonl", forward_costs, lambda: [text.encode() for name, text in forward_costs()
                                                        if name == "sequences_rows_1"]),
+    "measurements": ("jsonl", measurements, lambda: [(GOLDEN.parent / "data/simulate/figure13.jsonl").read_bytes()]),
     **_hostile_folders.makers(),
     **_hostile_requests.makers(),
 }

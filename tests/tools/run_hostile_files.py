@@ -107,6 +107,8 @@ class Setting:
         if parser in ("latex", "rows"):
             reward = "math" if parser == "latex" else "code"
             return ["reward", f'reward.functions=["{reward}"]', "--input", self.with_graded(file), "--output", "-"]
+        if parser == "measurements":
+            return ["simulate", "--fit", file]
         if parser in ("recorded_tokens", "forward_costs"):
             return self.simulate(parser, file)
         if parser == "toml":
@@ -164,7 +166,7 @@ VALID = {
     "safetensors": "models/qwen2_tied/model.safetensors", "index": "models/qwen3_sharded/model.safetensors.index.json",
     "config": "models/qwen2_tied/config.json", "adapter": "lora/all_linear/adapter_config.json",
     "tokenizer": "tokenizers/llama3_style/tokenizer.json", "yaml": "verl/fastrl.yaml",
-    "toml": "../../recipes/word_problems.toml",
+    "toml": "../../recipes/word_problems.toml", "measurements": "../data/simulate/figure13.jsonl",
 }
 
 
