@@ -69,7 +69,7 @@ struct ForwardFlags {
 
   int64_t most_rows() const { return *std::max_element(rows.begin(), rows.end()); }
   bool has(const char* kind) const { return std::ranges::find(kinds, kind) != kinds.end(); }
-  // Trees of so many rows in a pass, at most; 0: no pass has them.
+  // As many trees of this size as a pass has at most; 0: none of --rows is a multiple of it.
   int64_t trees(int64_t of_each) const {
     int64_t most = 0;
     for (const int64_t count : rows)

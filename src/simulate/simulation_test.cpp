@@ -251,7 +251,7 @@ TEST_F(SuffixReplaySimulationTest, WaysWithoutSuffixDraftsAreTheSame) {
   EXPECT_EQ(run("tlt-published").seconds, seconds);
 }
 
-// Unfinished groups of a step are decoded again in the next one, beside groups of the same prompts.
+// Unfinished groups of a step are decoded again in the next one, with groups of the same prompts.
 TEST_F(SuffixReplaySimulationTest, EveryTokenIsGeneratedOnce) {
   std::string rollouts, tokens;
   for (int i = 0; i < 8; ++i) {
