@@ -54,7 +54,8 @@ class ShortSuffixReplayTest : public SuffixReplayTest {
 
 // The prompt's pass gives the first token, and a path ends before the last token that fits.
 TEST_F(ShortSuffixReplayTest, NoDraftBeforeTheFirstTokenNorAtTheEnd) {
-  const ResponseTokens recorded{.prompt_id = 0, .prompt = kPrompt, .tokens = {2, 3, 4, 5, 1, 2}};
+  const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 1};
+  const ResponseTokens recorded{.prompt_id = 0, .prompt = prompt, .tokens = {2, 3, 4, 5, 1, 2}};
   SimulatedSequence sequence = at(recorded, 0);
   EXPECT_EQ(accepted(sequence), -1);
   sequence = at(recorded, 1);
