@@ -32,7 +32,7 @@ constexpr double kSaveSeconds = 20;
 // Responses of a step: of rollouts that are interrupted, of an update that is, and of
 // with_small_updates().
 constexpr int kResponses = 512, kUpdateResponses = 128, kFewResponses = 64;
-// Of with_small_updates(), whose updates have eight: the signal comes at the third.
+// Optimizer step at which the signal comes, of the eight of an update of with_small_updates().
 constexpr int kStepCall = 3;
 constexpr char kOptimizerStep[] = "tlt::train::Optimizer::step(";
 constexpr char kPolicyGradient[] = "tlt::train::HeadLoss::backward(";
