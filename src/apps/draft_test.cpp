@@ -2,11 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
-#include <signal.h>
 
-#include <chrono>
-#include <thread>
-
+#include "tests/support/breakpoint.h"
 #include "tests/support/run_program.h"
 
 namespace tlt::apps {
@@ -91,23 +88,15 @@ TEST_F(DraftTest, ResumesBitIdentically) {
 }
 
 TEST_F(DraftTest, SignalLeavesAResumableRun) {
+  const tests::Breakpoint sixth_step({{"tlt::run::Run::report_pace(", 6}});
+  if (!sixth_step.can_set()) GTEST_SKIP() << tests::kNoBreakpoint;
   expect_success("whole", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
   const std::string log = folder("log");
   tests::Program program(
       words("stopped", {"trainer.total_training_steps=60", "trainer.save_freq=20"}), log);
-  const auto lines = [&] {
-    const std::string path = folder("stopped") + "/metrics.jsonl";
-    if (!fs::exists(path)) return std::ptrdiff_t{0};
-    const std::string text = read_file(path, 1 << 26);
-    return std::count(text.begin(), text.end(), '\n');
-  };
-  for (int i = 0; i < 30000 && lines() < 5; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  program.send(SIGINT);
+  ASSERT_TRUE(sixth_step.signal_at(program.pid(), SIGINT)) << program.output();
   EXPECT_EQ(program.wait(), 128 + SIGINT) << program.output();
-  const auto after = lines();
-  EXPECT_GE(after, 5);
-  EXPECT_LT(after, 61) << "the run was not stopped";
+  EXPECT_EQ(json_file(folder("stopped") + "/metrics.jsonl").size(), 7u) << "steps 0 to 6";
   EXPECT_TRUE(fs::exists(folder("stopped") + "/drafter/model.safetensors"));
   expect_success("stopped", {"trainer.total_training_steps=60", "trainer.save_freq=20"});
   EXPECT_EQ(drafter("stopped"), drafter("whole"));

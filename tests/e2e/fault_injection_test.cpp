@@ -15,6 +15,7 @@
 #include <random>
 #include <set>
 
+#include "tests/support/breakpoint.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stack_peek.h"
 
@@ -25,12 +26,16 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using tests::appears;
+using tests::Breakpoint;
 using tests::expect_same_run;
+using tests::kNoBreakpoint;
+using tests::kUpdate;
 using tests::Program;
 using tests::read_text;
 using tests::run_program;
 using tests::Scratch;
 using tests::small_run;
+using tests::wait_for_worker;
 using tests::worker_of;
 
 constexpr int kSteps = 3;
@@ -98,6 +103,9 @@ class FaultInjectionTest : public ::testing::Test {
   const Scratch scratch_;
 };
 
+// Of kSteps; there is a checkpoint of the step before.
+Breakpoint second_update() { return {{kUpdate, 2}}; }
+
 // Mounts a small disk at `folder`, in a mount namespace of this test. False: not permitted.
 bool mount_small_disk(const std::filesystem::path& folder, const char* size) {
   if (unshare(CLONE_NEWNS) != 0) {
@@ -163,14 +171,14 @@ TEST_F(FaultInjectionTest, FileSizeLimitEndsTheRun) {
 // Rank 0 detects the closed connection at once; a rank that hangs is ended by spawn_workers() after
 // ten seconds.
 TEST_F(FaultInjectionTest, KilledWorkerEndsTheRun) {
+  const Breakpoint moment = second_update();
+  if (!moment.can_set()) GTEST_SKIP() << kNoBreakpoint;
   run_whole();
   for (const int rank : {1, 0}) {
     const auto run = scratch_ / ("killed" + std::to_string(rank));
     Program program(run_in(run, 2), scratch_ / "log");
-    ASSERT_TRUE(appears(run / "checkpoints/latest")) << program.output();
-    const pid_t worker = worker_of(program.pid(), rank);
-    ASSERT_GT(worker, 0);
-    kill(worker, SIGKILL);
+    const pid_t worker = wait_for_worker(program.pid(), rank);
+    ASSERT_TRUE(moment.signal_at(worker, SIGKILL)) << program.output();
     int code = 0;
     ASSERT_TRUE(program.wait_for(12, &code)) << program.output();
     EXPECT_EQ(code, 128 + SIGKILL) << program.output();
@@ -211,39 +219,23 @@ TEST_F(FaultInjectionTest, NoDescriptorForTheControlPlaneIsASentence) {
                     HasSubstr("raise the limit (ulimit -n, -u, -v)"), Not(HasSubstr("signal 6"))));
 }
 
-// For longer than a worker may be silent in the rollouts. It only counts if rank 0 waits for it all
-// the time: else the stop is over too soon to matter, and there is another one.
+// For longer than a worker may be silent in the rollouts.
 TEST_F(FaultInjectionTest, WorkerStoppedInTheUpdateIsNotLost) {
-  const tests::StackPeek peek({"tlt::train::Trainer::update(", "tlt::rollout::Engine::step("});
-  if (!peek.can_look()) GTEST_SKIP() << "no symbols of the program, or another machine";
-  constexpr double kStopSeconds = 5.5;
+  const Breakpoint update({{kUpdate}});
+  const tests::StackPeek peek({kUpdate, "tlt::rollout::Engine::step("});
+  if (!update.can_set() || !peek.can_look()) GTEST_SKIP() << kNoBreakpoint;
   const std::vector<std::string> options = {
       "trainer.threads=1", "trainer.timeout_seconds=40",  // lost after a tenth, in the rollouts
-      "trainer.on_worker_loss=stop", "actor.ppo_epochs=6"};
+      "trainer.on_worker_loss=stop"};
   tests::expect_small_run(scratch_, "whole", kSteps, 1, options);
   const auto run = scratch_ / "run";
   Program program(small_run(run, kSteps, 2, options), scratch_ / "log");
-  ASSERT_TRUE(appears(run / "timeline.json")) << program.output();
-  const pid_t first = worker_of(program.pid(), 0), second = worker_of(program.pid(), 1);
-  ASSERT_TRUE(first > 0 && second > 0) << program.output();
-  const auto is_waited_for = [&] {
-    kill(second, SIGSTOP);
-    const double end = now() + kStopSeconds;
-    bool is_waiting = peek.is_within(second, 0);
-    while (is_waiting && now() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      is_waiting = peek.is_within(first, 0);
-    }
-    kill(second, SIGCONT);
-    return is_waiting;
-  };
-  bool was_stopped = false;
+  const pid_t first = wait_for_worker(program.pid(), 0), second = wait_for_worker(program.pid(), 1);
+  ASSERT_TRUE(update.signal_at(second, SIGSTOP)) << program.output();
+  std::this_thread::sleep_for(std::chrono::milliseconds(5500));
+  EXPECT_TRUE(peek.is_within(first, 0)) << "it does not wait for the second worker";
+  kill(second, SIGCONT);
   int code = 0;
-  while (!was_stopped && !program.wait_for(0.001, &code))
-    was_stopped = peek.is_within(second, 0) && is_waited_for();
-  ASSERT_TRUE(was_stopped) << program.output();
-  EXPECT_FALSE(std::filesystem::exists(run / tests::checkpoint_folder(kSteps - 1)))
-      << "it was stopped in the last update, after which there are no rollouts";
   ASSERT_TRUE(program.wait_for(60, &code)) << program.output();
   EXPECT_EQ(code, 0) << program.output();
   EXPECT_THAT(program.output(), Not(HasSubstr(" is lost")));
@@ -518,13 +510,15 @@ TEST_F(OtherFilesTest, OtherProbabilitiesEndTheRunBeforeTheStepIsSaved) {
 
 // The same without `--workers`, where no parent process monitors the workers.
 TEST_F(FaultInjectionTest, KilledWorkerOfALauncherEndsTheRun) {
+  const Breakpoint moment = second_update();
+  if (!moment.can_set()) GTEST_SKIP() << kNoBreakpoint;
   run_whole();
   const auto run = scratch_ / "run";
   const int port = TakenPort().port();
   Program first(run_in(run), scratch_ / "log0", launched(0, port)),
       second(run_in(run), scratch_ / "log1", launched(1, port));
-  ASSERT_TRUE(appears(run / "checkpoints/latest")) << first.output() << second.output();
-  second.kill_all();
+  ASSERT_TRUE(moment.at(second.pid(), [&] { second.kill_all(); }))
+      << first.output() << second.output();
   int code = 0;
   ASSERT_TRUE(first.wait_for(25, &code)) << first.output();  // timeout_seconds and a little
   EXPECT_EQ(code, 3);
@@ -563,12 +557,14 @@ TEST_F(FaultInjectionTest, SecondSignalEndsAtOnce) {
   for (const int workers : {1, 2}) {
     auto arguments = run_in(scratch_ / "run", workers);
     // After the first signal the run waits some seconds for scores.
-    for (const char* slow : {"reward.functions=[\"command\"]", "reward.timeout_seconds=100",
-                             "reward.command=read -r line; echo 0; exec sleep 1000"})
+    const std::string waits = scratch_ / "waits";
+    for (const std::string& slow :
+         {std::string("reward.functions=[\"command\"]"), std::string("reward.timeout_seconds=100"),
+          "reward.command=read -r line; echo 0; read -r line; : > " + waits + "; exec sleep 1000"})
       arguments.push_back(slow);
+    std::filesystem::remove(waits);
     Program program(arguments, scratch_ / "log");
-    ASSERT_TRUE(appears(scratch_ / "run" / "options.toml"));
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    ASSERT_TRUE(appears(waits)) << program.output();  // with a response: after the start
     program.send(SIGINT);
     int code = 0;
     ASSERT_FALSE(program.wait_for(1, &code)) << "it did not wait: " << program.output();
@@ -609,10 +605,12 @@ TEST_F(FaultInjectionTest, SignalToOneWorkerStopsAll) {
 
 // As service managers stop a program: every process gets the signal, the workers get it twice.
 TEST_F(FaultInjectionTest, SignalToProcessGroupCountsOnce) {
+  const Breakpoint moment = second_update();
+  if (!moment.can_set()) GTEST_SKIP() << kNoBreakpoint;
   run_whole();
   Program program(run_in(scratch_ / "run", 2), scratch_ / "log");
-  ASSERT_TRUE(appears(scratch_ / "run" / "rollouts/000001.jsonl"));
-  kill(-program.pid(), SIGTERM);
+  ASSERT_TRUE(moment.at(wait_for_worker(program.pid(), 0), [&] { kill(-program.pid(), SIGTERM); }))
+      << program.output();
   EXPECT_EQ(program.wait(), 128 + SIGTERM) << program.output();
   EXPECT_THAT(program.output(), HasSubstr("the same command resumes from there"));
   expect_resumes(scratch_ / "run");

@@ -5,7 +5,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <sys/ptrace.h>
 
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -21,23 +20,25 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using tests::appears;
 using tests::Breakpoint;
+using tests::Call;
+using tests::kNoBreakpoint;
+using tests::kUpdate;
 using tests::Program;
 using tests::read_text;
 using tests::run_program;
 using tests::Scratch;
-using tests::worker_of;
+using tests::wait_for_worker;
 
 constexpr int kInterruptSteps = 2;
 constexpr double kSaveSeconds = 20;
 // Responses of a step: of rollouts that are interrupted, of an update that is, and of
 // with_small_updates().
 constexpr int kResponses = 512, kUpdateResponses = 128, kFewResponses = 64;
-// Optimizer step at which the signal comes, of the eight of an update of with_small_updates().
-constexpr int kStepCall = 3;
-constexpr char kOptimizerStep[] = "tlt::train::Optimizer::step(";
 constexpr char kPolicyGradient[] = "tlt::train::HeadLoss::backward(";
-// After the start of a step, well before the end of its rollouts by two workers.
-constexpr std::chrono::milliseconds kIntoTheStep(250);
+// Of the eight of an update of with_small_updates().
+constexpr Call kThirdOptimizerStep = {"tlt::train::Optimizer::step(", 3};
+// A worker's response of a rollout phase, of 256 or more if two workers decode kResponses.
+constexpr Call kTenthResponse = {"tlt::reward::RewardPool::submit(", 10};
 
 // Steps with rollouts of a second, which a small model needs many responses for.
 std::vector<std::string> slow_run(const std::filesystem::path& folder, int workers,
@@ -115,27 +116,35 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     return kept;
   }
 
-  // Ends the program by SIGTERM to its first worker, which tells the others, at this call.
-  void interrupt_at(const Breakpoint& function, int call, Program& program, int workers) const {
-    pid_t worker = -1;
-    for (int i = 0; i < 3000 && worker < 0; ++i) {
-      worker = workers == 1 ? program.pid() : worker_of(program.pid(), 0);
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    ASSERT_GT(worker, 0);
-    ASSERT_TRUE(function.signal_at(worker, call, SIGTERM)) << program.output();
-    expect_interrupted(program, SIGTERM);
+  // Ends the program by a signal to its first worker, which tells the others, at this moment.
+  void interrupt_at(const Breakpoint& moment, Program& program, int workers,
+                    int signal = SIGTERM) const {
+    const pid_t worker = workers == 1 ? program.pid() : wait_for_worker(program.pid(), 0);
+    ASSERT_GT(worker, 0) << program.output();
+    ASSERT_TRUE(moment.signal_at(worker, signal)) << program.output();
+    expect_interrupted(program, signal);
+  }
+  // Starts the run, and ends it in the rollouts of its second step.
+  void interrupt_rollouts(const std::vector<std::string>& more = {}) const {
+    const Breakpoint moment({{kUpdate}, kTenthResponse});
+    if (!moment.can_set()) GTEST_SKIP() << kNoBreakpoint;
+    const auto run = scratch_ / "run";
+    Program program(slow_run(run, GetParam(), more), scratch_ / "log");
+    ASSERT_NO_FATAL_FAILURE(interrupt_at(moment, program, GetParam()));
+    EXPECT_TRUE(std::filesystem::exists(run / "unfinished_step"));
+    EXPECT_TRUE(std::filesystem::exists(run / tests::checkpoint_folder(1)));
+    EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000002.jsonl")) << "the step was done";
   }
 
   void interrupt_update(std::vector<std::string> more) const {
-    const Breakpoint update("tlt::train::Trainer::update(");
-    if (!update.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
+    const Breakpoint update({{kUpdate}});
+    if (!update.can_set()) GTEST_SKIP() << kNoBreakpoint;
     more.emplace_back("rollout.n=8");
     run_whole(more);
     const auto run = scratch_ / "run";
     {
       Program program(quick_run(run, GetParam(), more), scratch_ / "log");
-      ASSERT_NO_FATAL_FAILURE(interrupt_at(update, 1, program, GetParam()));
+      ASSERT_NO_FATAL_FAILURE(interrupt_at(update, program, GetParam()));
       EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
     }
     ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
@@ -151,24 +160,23 @@ class InterruptTest : public ::testing::TestWithParam<int> {
     return more;
   }
 
-  // Starts the run and ends it by SIGTERM in the first update, at this call.
-  void stop_within_update(const Breakpoint& function, int call, const std::filesystem::path& run,
+  // Starts the run and ends it by SIGTERM in the first update, at this moment.
+  void stop_within_update(const Breakpoint& moment, const std::filesystem::path& run,
                           const std::vector<std::string>& more) const {
     Program program(quick_run(run, workers(), with_small_updates(more)), scratch_ / "log");
-    ASSERT_NO_FATAL_FAILURE(interrupt_at(function, call, program, workers()));
+    ASSERT_NO_FATAL_FAILURE(interrupt_at(moment, program, workers()));
     EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000001.jsonl")) << "the step was done";
     EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
     EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
   }
 
-  // `function`, `call`: at which the signal comes.
   void interrupt_within_update(const std::vector<std::string>& more,
-                               const Breakpoint& function = Breakpoint(kOptimizerStep),
-                               int call = kStepCall) const {
-    if (!function.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
+                               const Call& at = kThirdOptimizerStep) const {
+    const Breakpoint moment({at});
+    if (!moment.can_set()) GTEST_SKIP() << kNoBreakpoint;
     run_whole(with_small_updates(more));
     const auto run = scratch_ / "run";
-    ASSERT_NO_FATAL_FAILURE(stop_within_update(function, call, run, more));
+    ASSERT_NO_FATAL_FAILURE(stop_within_update(moment, run, more));
     const std::string metrics = read_text(run / "metrics.jsonl");  // of a validation before step 1
     ASSERT_EQ(
         run_program(quick_run(run, other_workers(), with_small_updates(more)), scratch_ / "log"), 0)
@@ -185,34 +193,25 @@ class InterruptTest : public ::testing::TestWithParam<int> {
   int batch_responses_ = kFewResponses;  // of a generation batch of with_small_updates()
 };
 
-// The second step is interrupted twice: some time after its start, and as soon as the resumed run
-// has taken what was kept.
+// The second step is interrupted twice, the second time by one worker.
 TEST_P(InterruptTest, InTheRolloutsKeepsTheResponses) {
   run_whole();
   const auto run = scratch_ / "run";
-  std::pair<int, int> before = {0, 0};
-  for (const int signal : {SIGTERM, SIGINT}) {
-    Program program(slow_run(run, signal == SIGTERM ? GetParam() : 1), scratch_ / "log");
-    if (signal == SIGTERM) {
-      ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
-      std::this_thread::sleep_for(kIntoTheStep);
-    } else {
-      for (int i = 0; i < 3000 && kept_in(program.output()).first < 0; ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      before = kept_in(program.output());
-      ASSERT_GE(before.first, 0) << program.output();
-    }
-    program.send(signal);
-    expect_interrupted(program, signal);
-    EXPECT_TRUE(std::filesystem::exists(run / "unfinished_step"));
-    EXPECT_TRUE(std::filesystem::exists(run / tests::checkpoint_folder(1)));
+  ASSERT_NO_FATAL_FAILURE(interrupt_rollouts());
+  if (IsSkipped()) return;
+  {
+    Program program(slow_run(run, 1), scratch_ / "log");
+    ASSERT_NO_FATAL_FAILURE(
+        interrupt_at(Breakpoint({kTenthResponse}), program, /*workers=*/1, SIGINT));
+    EXPECT_FALSE(std::filesystem::exists(run / "rollouts/000002.jsonl")) << "the step was done";
   }
-  EXPECT_GT(before.first + before.second, 0);
+  const auto before = kept_in(read_text(scratch_ / "log"));
+  EXPECT_GT(before.first, 0);
+  EXPECT_GT(before.second, 0);
   ASSERT_EQ(run_program(quick_run(run, 3 - GetParam()), scratch_ / "log"), 0)
       << read_text(scratch_ / "log");
   const auto [finished, unfinished] = kept_in(read_text(scratch_ / "log"));
-  EXPECT_GE(finished, before.first);
-  EXPECT_GT(finished, 0);
+  EXPECT_GT(finished, before.first);
   EXPECT_GT(unfinished, 0);
   EXPECT_LT(finished, kResponses);
   expect_same_as_whole(run);
@@ -245,7 +244,7 @@ TEST_P(InterruptTest, AfterAnOptimizerStepOfACriticKeepsTheUpdate) {
 
 // All optimizer steps of the critic are done, and none of the policy.
 TEST_P(InterruptTest, AfterTheCriticsUpdateOnlyThePolicyIsUpdated) {
-  interrupt_within_update({"algorithm.adv_estimator=gae"}, Breakpoint(kPolicyGradient), /*call=*/1);
+  interrupt_within_update({"algorithm.adv_estimator=gae"}, {kPolicyGradient});
   if (IsSkipped()) return;
   tests::expect_same_files(scratch_ / "run", scratch_ / "whole",
                            tests::critic_files(kInterruptSteps));
@@ -285,14 +284,14 @@ TEST_P(InterruptTest, AfterAnOptimizerStepOfAGroupKeepsTheUpdate) {
 // Twice after further optimizer steps, then before one: the checkpoint within the step stays, and
 // none of a whole step has its weights.
 TEST_P(InterruptTest, UpdateThatIsInterruptedAgainContinues) {
-  const Breakpoint step(kOptimizerStep);
-  if (!step.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  const Breakpoint step({kThirdOptimizerStep});
+  if (!step.can_set()) GTEST_SKIP() << kNoBreakpoint;
   run_whole(with_small_updates({}));
   const auto run = scratch_ / "run";
-  for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(stop_within_update(step, kStepCall, run, {}));
+  for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(stop_within_update(step, run, {}));
   {
     Program program(quick_run(run, 1, with_small_updates({})), scratch_ / "log");
-    ASSERT_NO_FATAL_FAILURE(interrupt_at(Breakpoint(kPolicyGradient), 1, program, /*workers=*/1));
+    ASSERT_NO_FATAL_FAILURE(interrupt_at(Breakpoint({{kPolicyGradient}}), program, /*workers=*/1));
   }
   EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/unfinished_update/MANIFEST.json"));
   EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/latest")) << "no step is whole";
@@ -304,10 +303,10 @@ TEST_P(InterruptTest, UpdateThatIsInterruptedAgainContinues) {
 
 // Only the same options continue an update; with others the run begins its last whole step again.
 TEST_P(InterruptTest, UpdateOfOtherOptionsIsNotContinued) {
-  const Breakpoint step(kOptimizerStep);
-  if (!step.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  const Breakpoint step({kThirdOptimizerStep});
+  if (!step.can_set()) GTEST_SKIP() << kNoBreakpoint;
   const auto run = scratch_ / "run";
-  ASSERT_NO_FATAL_FAILURE(stop_within_update(step, kStepCall, run, {}));
+  ASSERT_NO_FATAL_FAILURE(stop_within_update(step, run, {}));
   ASSERT_EQ(
       run_program(quick_run(run, 1, with_small_updates({"--override", "actor.optim.lr=1e-5"})),
                   scratch_ / "log"),
@@ -321,12 +320,12 @@ TEST_P(InterruptTest, UpdateOfOtherOptionsIsNotContinued) {
 
 // Of a checkpoint within a step of which a file is damaged, nothing is used.
 TEST_P(InterruptTest, DamagedUpdateIsNotContinued) {
-  const Breakpoint step(kOptimizerStep);
-  if (!step.can_set()) GTEST_SKIP() << "no symbols of the program, or another machine";
+  const Breakpoint step({kThirdOptimizerStep});
+  if (!step.can_set()) GTEST_SKIP() << kNoBreakpoint;
   run_whole(with_small_updates({}));
   for (const std::string file : {"state/unfinished_step", "state/update.bin"}) {
     const auto run = scratch_ / "run";
-    ASSERT_NO_FATAL_FAILURE(stop_within_update(step, kStepCall, run, {}));
+    ASSERT_NO_FATAL_FAILURE(stop_within_update(step, run, {}));
     flip_a_bit(run / "checkpoints/unfinished_update" / file);
     ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), with_small_updates({})), scratch_ / "log"),
               0)
@@ -343,13 +342,8 @@ TEST_P(InterruptTest, GreedyResponsesAreKept) {
   const std::vector<std::string> more = {"algorithm.adv_estimator=remax"};
   run_whole(more);
   const auto run = scratch_ / "run";
-  {
-    Program program(slow_run(run, GetParam(), more), scratch_ / "log");
-    ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
-    std::this_thread::sleep_for(kIntoTheStep);
-    program.send(SIGTERM);
-    expect_interrupted(program, SIGTERM);
-  }
+  ASSERT_NO_FATAL_FAILURE(interrupt_rollouts(more));
+  if (IsSkipped()) return;
   ASSERT_EQ(run_program(quick_run(run, 3 - GetParam(), more), scratch_ / "log"), 0)
       << read_text(scratch_ / "log");
   EXPECT_GE(kept_in(read_text(scratch_ / "log")).first, 0);
@@ -366,14 +360,15 @@ TEST_P(InterruptTest, WhileItWaitsForScores) {
   };
   // An option that changes no result of the run, but the command does: so a file decides.
   const std::string flag = scratch_ / "slow";
-  const auto options = slow_reward("while [ -e " + flag + " ]; do sleep 0.1; done;");
+  const auto options =
+      slow_reward("while [ -e " + flag + " ]; do : > " + flag + ".waits; sleep 0.1; done;");
   run_whole(options);
   const auto run = scratch_ / "run";
   {
     Program program(slow_run(run, GetParam(), options), scratch_ / "log");
     ASSERT_TRUE(appears(run / "options.toml")) << program.output();
     std::ofstream(flag) << "x";  // after the start, which waits for an answer
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    ASSERT_TRUE(appears(flag + ".waits")) << program.output();
     program.send(SIGTERM);
     expect_interrupted(program, SIGTERM);
   }
@@ -387,13 +382,8 @@ TEST_P(InterruptTest, WhileItWaitsForScores) {
 TEST_P(InterruptTest, DynamicSamplingKeepsItsGenerationBatches) {
   run_whole(tests::with_dynamic_sampling());
   const auto run = scratch_ / "run";
-  {
-    Program program(slow_run(run, GetParam(), tests::with_dynamic_sampling()), scratch_ / "log");
-    ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
-    std::this_thread::sleep_for(kIntoTheStep);
-    program.send(SIGTERM);
-    expect_interrupted(program, SIGTERM);
-  }
+  ASSERT_NO_FATAL_FAILURE(interrupt_rollouts(tests::with_dynamic_sampling()));
+  if (IsSkipped()) return;
   ASSERT_EQ(run_program(quick_run(run, 1, tests::with_dynamic_sampling()), scratch_ / "log"), 0)
       << read_text(scratch_ / "log");
   EXPECT_GE(kept_in(read_text(scratch_ / "log")).first, 0);
@@ -404,13 +394,8 @@ TEST_P(InterruptTest, DynamicSamplingKeepsItsGenerationBatches) {
 TEST_P(InterruptTest, DamagedRolloutsAreSkipped) {
   run_whole();
   const auto run = scratch_ / "run", file = run / "unfinished_step";
-  {
-    Program program(slow_run(run, GetParam()), scratch_ / "log");
-    ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
-    std::this_thread::sleep_for(kIntoTheStep);
-    program.send(SIGTERM);
-    expect_interrupted(program, SIGTERM);
-  }
+  ASSERT_NO_FATAL_FAILURE(interrupt_rollouts());
+  if (IsSkipped()) return;
   ASSERT_GT(std::filesystem::file_size(file), 1000U);
   flip_a_bit(file);
   ASSERT_EQ(run_program(quick_run(run, 1), scratch_ / "log"), 0) << read_text(scratch_ / "log");
@@ -426,6 +411,8 @@ INSTANTIATE_TEST_SUITE_P(Workers, InterruptTest, ::testing::Values(1, 2));
 // ends by itself, so the other one is not kept: it continues, or without rank 0 the run ends and is
 // resumable.
 TEST(WatchdogRunTest, WorkerWhoseMainThreadHangsEnds) {
+  const Breakpoint in_the_rollouts({{kUpdate}, kTenthResponse});
+  if (!in_the_rollouts.can_set()) GTEST_SKIP() << kNoBreakpoint;
   const Scratch scratch;
   const std::vector<std::string> quick = {"trainer.timeout_seconds=5"};
   ASSERT_EQ(run_program(quick_run(scratch / "whole", 1), scratch / "log"), 0)
@@ -433,20 +420,15 @@ TEST(WatchdogRunTest, WorkerWhoseMainThreadHangsEnds) {
   for (const int rank : {0, 1}) {
     const auto run = scratch / ("run" + std::to_string(rank));
     Program program(slow_run(run, 2, quick), scratch / "log");
-    ASSERT_TRUE(appears(run / "rollouts/000001.jsonl")) << program.output();
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    const pid_t worker = worker_of(program.pid(), rank);
-    ASSERT_GT(worker, 0);
-    ASSERT_EQ(ptrace(PTRACE_SEIZE, worker, nullptr, nullptr), 0) << std::strerror(errno);
-    ASSERT_EQ(ptrace(PTRACE_INTERRUPT, worker, nullptr, nullptr), 0);
-    int status = 0;
-    ASSERT_EQ(waitpid(worker, &status, __WALL), worker);
-    ASSERT_TRUE(WIFSTOPPED(status));
+    const pid_t worker = wait_for_worker(program.pid(), rank);
     pid_t ended = 0;
-    for (int i = 0; i < 3000 && ended == 0; ++i) {
-      ended = waitpid(worker, &status, __WALL | WNOHANG);
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+    EXPECT_TRUE(in_the_rollouts.at(worker, [&] {
+      int status = 0;
+      for (int i = 0; i < 3000 && ended == 0; ++i) {
+        ended = waitpid(worker, &status, __WALL | WNOHANG);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    })) << program.output();
     ASSERT_EQ(ended, worker) << program.output();  // its parent is told only afterwards
     int code = 0;
     ASSERT_TRUE(program.wait_for(15, &code)) << program.output();

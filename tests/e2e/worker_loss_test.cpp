@@ -13,6 +13,7 @@
 #include <iostream>
 #include <random>
 
+#include "tests/support/breakpoint.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stack_peek.h"
 
@@ -123,11 +124,12 @@ TEST_F(WorkerLossTest, TheOthersGoOnWithTheSameResults) {
 
 // The workers that share the optimizer's state cannot continue: a part of it is lost.
 TEST_F(WorkerLossTest, AShareOfTheOptimizerIsNotReplaced) {
+  const tests::Breakpoint second_update({{tests::kUpdate, 2}});
   std::vector<std::string> arguments = losing_run(scratch_ / "shared", 2);
   arguments.insert(arguments.end() - 2, "actor.use_distributed_optimizer=true");
   Program program(arguments, scratch_ / "log");
-  ASSERT_TRUE(tests::appears(scratch_ / "shared" / "checkpoints/latest")) << program.output();
-  kill(worker_of(program.pid(), 1), SIGKILL);
+  ASSERT_TRUE(second_update.signal_at(tests::wait_for_worker(program.pid(), 1), SIGKILL))
+      << program.output();
   int code = 0;
   ASSERT_TRUE(program.wait_for(30, &code)) << program.output();
   EXPECT_EQ(code, 128 + SIGKILL) << program.output();

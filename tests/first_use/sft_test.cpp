@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tests/first_use/warm_up.h"
+#include "tests/support/breakpoint.h"
 #include "tests/support/small_run.h"
 
 namespace tlt::first_use {
@@ -161,6 +162,8 @@ class WarmUps : public WarmUpTest, public ::testing::WithParamInterface<const ch
     return small_run_of(command(), folder, steps, more);
   }
   int many() const { return is_draft() ? 240 : 24; }  // enough steps to interrupt the run
+  // Before its metrics are written.
+  static tests::Breakpoint end_of_step(int step) { return {{"tlt::run::Run::report_pace(", step}}; }
   std::string result() const {
     return is_draft() ? "drafter/model.safetensors" : "policy/model.safetensors";
   }
@@ -187,14 +190,20 @@ TEST_P(WarmUps, ResumeModeDisableMovesTheOldRunAside) {
 }
 
 TEST_P(WarmUps, InterruptedRunReportsItAndResumes) {
+  if (!end_of_step(1).can_set()) GTEST_SKIP() << tests::kNoBreakpoint;
   const Words one_save = {"trainer.save_freq=" + std::to_string(many()), "trainer.test_freq=0"};
   expect_success(words(scratch_ / "whole", many(), one_save));
   for (const int signal : {SIGINT, SIGTERM}) {
+    const bool is_alone = signal == SIGINT;
     Words stopped = words(run(), many(), one_save);
-    if (signal == SIGTERM) stopped.insert(stopped.end(), {"--workers", "2"});
+    if (!is_alone) stopped.insert(stopped.end(), {"--workers", "2"});
     tests::Program program(stopped, log());
-    ASSERT_TRUE(does_step(3)) << output();
-    program.send(signal);
+    const pid_t worker = is_alone ? program.pid() : tests::wait_for_worker(program.pid(), 0);
+    ASSERT_TRUE(end_of_step(4).at(worker, [&] {
+      program.send(signal);
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(100));  // it is passed on to the workers
+    })) << output();
     int code = 0;
     ASSERT_TRUE(program.wait_for(30, &code)) << output();
     EXPECT_EQ(code, 128 + signal) << output();
@@ -211,16 +220,17 @@ TEST_P(WarmUps, InterruptedRunReportsItAndResumes) {
 }
 
 TEST_P(WarmUps, KilledRunHasEachStepOnce) {
+  if (!end_of_step(1).can_set()) GTEST_SKIP() << tests::kNoBreakpoint;
   const int saved = many() * 2 / 3;
   const Words some = {"trainer.save_freq=" + std::to_string(saved), "trainer.test_freq=7"};
   expect_success(words(scratch_ / "whole", many(), some));
   {
     tests::Program program(words(run(), many(), some), log());
-    ASSERT_TRUE(does_step(saved + 2)) << output();
-    ASSERT_TRUE(tests::appears(run() / tests::checkpoint_folder(saved))) << output();
-    program.kill_all();
+    ASSERT_TRUE(end_of_step(saved + 3).at(program.pid(), [&] {
+      EXPECT_TRUE(tests::appears(run() / tests::checkpoint_folder(saved))) << output();
+      program.kill_all();
+    })) << output();
   }
-
   ASSERT_FALSE(fs::exists(run() / tests::checkpoint_folder(many())));
   expect_success(words(run(), many(), some));
   EXPECT_THAT(output(), HasSubstr(", step " + std::to_string(saved)));

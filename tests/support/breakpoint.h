@@ -1,10 +1,11 @@
-// Breakpoint: sends a running process a signal at one of its calls of a function, however busy the
-// machine is, without its cooperation.
+// Breakpoint: stops a running process at one of its calls of a function, however busy the machine
+// is, without its cooperation: to send it a signal there, or to do something else.
 //
 // Not here   functions that other threads than the main one call: these would end the process.
 //            Machines other than x86-64, and programs without symbols: can_set() is false.
-//   const Breakpoint step("tlt::train::Optimizer::step(");
-//   ASSERT_TRUE(step.signal_at(worker, /*call=*/3, SIGTERM));
+//   const Breakpoint moment({{"tlt::train::Trainer::update(", 1},
+//                            {"tlt::train::Optimizer::step(", 3}});  // of that update
+//   ASSERT_TRUE(moment.signal_at(worker, SIGTERM));
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,44 +15,70 @@
 #include <sys/user.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
+#include <initializer_list>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/program_code.h"
 
 namespace tlt::tests {
 
+// The count-th call of a function from now on, the first being 1.
+struct Call {
+  const char* function;  // as `nm -C` writes it, or a prefix of that; all functions with it count
+  int count = 1;
+};
+
+inline constexpr char kNoBreakpoint[] = "no symbols of the program, or another machine";
+inline constexpr char kUpdate[] = "tlt::train::Trainer::update(";  // once a step; of a critic too
+
 class Breakpoint {
  public:
-  // Name as `nm -C` writes it, or a prefix of that; all functions with it count.
-  explicit Breakpoint(const std::string& function) : entries_(code_of({function})) {}
+  // Each call is counted from the one before it.
+  Breakpoint(std::initializer_list<Call> calls) {
+    for (const Call& call : calls) moments_.push_back({code_of({call.function}), call.count});
+  }
 
-  bool can_set() const { return kCanTrace && !entries_.empty(); }
+  bool can_set() const {
+    return kCanTrace &&
+           std::ranges::none_of(moments_, [](const Moment& m) { return m.entries.empty(); });
+  }
 
-  // Waits for the given call from now on, the first being 1, and sends the signal before the
-  // function's first instruction. False: the process ended before, or a minute has passed.
-  bool signal_at(pid_t process, int call, int signal) const {
+  // Waits for the last call and does the action before the function's first instruction, while the
+  // main thread is stopped. False: the process ended before, or two minutes have passed.
+  bool at(pid_t process, const std::function<void()>& action) const {
     if (!is_program(process)) return false;
     bool is_there = false;
 #if defined(__x86_64__)
-    Traced traced(process, entries_);
-    if (!traced.stop()) return false;
-    is_there = traced.run_to_entry();
-    for (int done = 1; done < call && is_there; ++done)
-      is_there = traced.step_over_entry() && traced.run_to_entry();
-    if (is_there) kill(process, signal);
+    Traced traced(process);
+    is_there = traced.stop() && std::ranges::all_of(moments_, [&](const Moment& moment) {
+                 return traced.run_to(moment);
+               });
+    if (is_there) action();
     traced.release();
 #endif
     return is_there;
   }
+  // The same with a signal to the process.
+  bool signal_at(pid_t process, int signal) const {
+    return at(process, [=] { kill(process, signal); });
+  }
 
  private:
-  static constexpr std::chrono::seconds kLimit{60};
+  static constexpr std::chrono::seconds kLimit{120};
+
+  struct Moment {
+    std::vector<CodeRange> entries;
+    int count;
+  };
 
   // A child executes the program only some time after its start.
   static bool is_program(pid_t process) {
@@ -68,8 +95,7 @@ class Breakpoint {
   // A process whose main thread is traced; the functions' first bytes are breakpoints while it runs.
   class Traced {
    public:
-    Traced(pid_t process, const std::vector<CodeRange>& entries)
-        : process_(process), entries_(entries) {}
+    explicit Traced(pid_t process) : process_(process) {}
 
     // False: there is no such process, or it is ending.
     bool stop() {
@@ -78,29 +104,40 @@ class Breakpoint {
              ptrace(PTRACE_INTERRUPT, process_, nullptr, nullptr) == 0 &&
              waitpid(process_, &status, __WALL) == process_ && WIFSTOPPED(status);
     }
-    // REQUIRES: stopped. True: stopped before the first instruction of one of the functions.
-    bool run_to_entry() {
-      base_ = load_address(process_).value_or(0);
-      set_breakpoints();
-      while (run(PTRACE_CONT)) {
-        if (!is_at_breakpoint()) continue;
-        remove_breakpoints();
-        return true;
-      }
-      return false;
+    // REQUIRES: stopped. True: stopped again, before the first instruction of that call.
+    bool run_to(const Moment& moment) {
+      bool is_there = true;
+      for (int done = 0; done < moment.count && is_there; ++done)
+        is_there = step_over_entry() && run_to_entry(moment.entries);
+      return is_there;
     }
-    // REQUIRES: run_to_entry() was true.
-    bool step_over_entry() { return run(PTRACE_SINGLESTEP); }
-    // REQUIRES: stopped, or ended.
-    void release() { ptrace(PTRACE_DETACH, process_, nullptr, nullptr); }
+    // REQUIRES: stopped, or ended. The parent of one that ended is told only after its tracer.
+    void release() {
+      if (ptrace(PTRACE_DETACH, process_, nullptr, nullptr) != 0)
+        waitpid(process_, nullptr, __WALL);
+    }
 
    private:
     static constexpr long kInstruction = 0xCC;  // int3
 
+    bool step_over_entry() {
+      return std::exchange(is_at_entry_, false) ? run(PTRACE_SINGLESTEP) : true;
+    }
+    bool run_to_entry(const std::vector<CodeRange>& entries) {
+      base_ = load_address(process_).value_or(0);
+      set_breakpoints(entries);
+      while (run(PTRACE_CONT)) {
+        if (!is_at_breakpoint()) continue;
+        remove_breakpoints();
+        return is_at_entry_ = true;
+      }
+      return false;
+    }
     void* address_of(const CodeRange& entry) const {
       return reinterpret_cast<void*>(base_ + entry.begin);
     }
-    void set_breakpoints() {
+    void set_breakpoints(const std::vector<CodeRange>& entries) {
+      entries_ = entries;
       words_.clear();
       for (const CodeRange& entry : entries_) {
         words_.push_back(ptrace(PTRACE_PEEKTEXT, process_, address_of(entry), nullptr));
@@ -151,14 +188,15 @@ class Breakpoint {
     }
 
     pid_t process_;
-    const std::vector<CodeRange>& entries_;
+    bool is_at_entry_ = false;  // before the first instruction of a function
+    std::vector<CodeRange> entries_;
     uint64_t base_ = 0;
     std::vector<long> words_;  // of the program, where the breakpoints are
     std::chrono::steady_clock::time_point end_ = std::chrono::steady_clock::now() + kLimit;
   };
 #endif
 
-  std::vector<CodeRange> entries_;
+  std::vector<Moment> moments_;
 };
 
 }  // namespace tlt::tests

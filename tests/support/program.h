@@ -149,6 +149,14 @@ inline pid_t worker_of(pid_t parent, int rank) {
   return -1;
 }
 
+// The same once it is started.
+inline pid_t wait_for_worker(pid_t parent, int rank) {
+  pid_t worker = -1;
+  for (int i = 0; i < 6000 && (worker = worker_of(parent, rank)) < 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return worker;
+}
+
 // Waits until the file exists; false: it does not after this time.
 inline bool appears(const std::filesystem::path& file, double seconds = 60) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
