@@ -11,21 +11,11 @@
 namespace tlt::cluster {
 namespace {
 
-// The receiving worker computes the KV cache of migrated tokens again. That is prefill: a forward
-// pass takes some tens of such tokens in the time of one decode step. A migration is worth it if
-// that cost is small relative to the tokens that may still be generated.
-constexpr int64_t kTokensPerRemaining = 4;
-constexpr int64_t kMostTokens = int64_t{1} << 20;  // kMaxMigrationBytes holds 4 times as many
-
 void put(std::set<int>& workers, int worker, bool is_in) {
   if (is_in)
     workers.insert(worker);
   else
     workers.erase(worker);
-}
-
-bool is_worth_migrating(const WorkerLoad& load) {
-  return load.tokens <= kTokensPerRemaining * load.remaining && load.tokens <= kMostTokens;
 }
 
 }  // namespace
@@ -62,10 +52,10 @@ std::vector<WorkerCommand> Coordinator::begin_step(
   migrations_.clear();
   pending_migration_.reset();
   exchange_.begin_step();
+  loads_.clear();
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.joined = worker.requesting = worker.trains = false;
-    loads_[i].reset();
     std::deque<int64_t>& queue = worker.lost ? common_ : worker.queue;
     for (const int64_t group : shares[i]) {
       TLT_CHECK(groups_.insert(group).second, "group ", group, " twice");
@@ -131,7 +121,7 @@ void Coordinator::apply(const Event& event, Commands& out) {
       done(event.worker, event.group, out);
       break;
     case Event::Kind::kLoad:
-      if (!workers_[event.worker].running.empty()) loads_[event.worker] = event.load;
+      if (!workers_[event.worker].running.empty()) loads_.report(event.worker, event.load);
       break;
     case Event::Kind::kMigrated:
       migrated(event.worker, event.migration, out);
@@ -170,7 +160,7 @@ void Coordinator::drop_groups() {
   done_.clear();
   migrations_.clear();
   pending_migration_.reset();
-  std::ranges::fill(loads_, std::nullopt);
+  loads_.clear();
   for (Worker& worker : workers_) {
     worker.queue.clear();
     worker.given.reset();
@@ -261,7 +251,7 @@ void Coordinator::started(int worker, int64_t group) {
   TLT_CHECK(it.given && it.given->group == group, "worker ", worker, " started group ", group,
             ", which it was not given");
   it.given.reset();
-  loads_[worker].reset();  // the report is out of date
+  loads_.forget(worker);  // the report is out of date
   TLT_CHECK(it.running.insert(group).second, group);
 }
 
@@ -280,7 +270,7 @@ void Coordinator::done(int worker, int64_t group, Commands& out) {
   TLT_CHECK(done_.insert(group).second, group);
   migrations_.erase(group);
   if (it.running.empty()) {
-    loads_[worker].reset();
+    loads_.forget(worker);
     // Nothing is left to migrate.
     if (pending_migration_ && pending_migration_->from == worker) pending_migration_.reset();
   }
@@ -300,7 +290,7 @@ void Coordinator::migrated(int worker, const std::string& migration, Commands& o
     migrations_.erase(group);
   }
   it.running.clear();
-  loads_[worker].reset();
+  loads_.forget(worker);
   const int to = pending_migration_->to;
   pending_migration_.reset();
   // If the intended worker has other work by now, any requesting worker gets it.
@@ -325,7 +315,7 @@ void Coordinator::lose(int worker, Commands& out) {
   Worker& it = workers_[worker];
   it.lost = true;
   it.requesting = it.trains = false;
-  loads_[worker].reset();
+  loads_.forget(worker);
   if (pending_migration_ && pending_migration_->from == worker) pending_migration_.reset();
   // Started groups come first: they lag the furthest.
   common_.insert(common_.end(), it.running.begin(), it.running.end());
@@ -398,44 +388,9 @@ void Coordinator::recall(size_t wanted, Commands& out) {
 
 void Coordinator::consolidate(Commands& out) {
   if (pending_migration_ || has_unstarted()) return;
-  pending_migration_ = find_migration();
+  pending_migration_ = loads_.find_migration();
   if (!pending_migration_) return;
   say(WorkerCommand::Kind::kMigrate, pending_migration_->from, -1, out);
-}
-
-// The smallest migration that is worth it, to the worker with the most sequences among those with
-// capacity for it. Linear in the workers: it is searched after each event of a rollout's tail.
-std::optional<Coordinator::Migration> Coordinator::find_migration() const {
-  const int workers = static_cast<int>(workers_.size());
-  const auto load = [&](int worker) -> const std::optional<WorkerLoad>& {
-    return loads_[static_cast<size_t>(worker)];
-  };
-  int roomiest = -1;
-  int64_t second_room = -1;  // of the others
-  for (int i = 0; i < workers; ++i) {
-    if (!load(i)) continue;
-    if (roomiest < 0 || load(i)->room > load(roomiest)->room) {
-      if (roomiest >= 0) second_room = load(roomiest)->room;
-      roomiest = i;
-    } else {
-      second_room = std::max(second_room, load(i)->room);
-    }
-  }
-  Migration best{.from = -1, .to = -1};
-  for (int i = 0; i < workers; ++i) {
-    if (!load(i) || !is_worth_migrating(*load(i))) continue;
-    if (load(i)->sequences > (i == roomiest ? second_room : load(roomiest)->room)) continue;
-    const auto size = [&](int worker) {
-      return std::pair(load(worker)->sequences, load(worker)->tokens);
-    };
-    if (best.from < 0 || size(i) < size(best.from)) best.from = i;
-  }
-  if (best.from < 0) return std::nullopt;
-  for (int i = 0; i < workers; ++i) {
-    if (i == best.from || !load(i) || load(best.from)->sequences > load(i)->room) continue;
-    if (best.to < 0 || load(i)->sequences > load(best.to)->sequences) best.to = i;
-  }
-  return best;
 }
 
 void Coordinator::promote(Commands& out) {

@@ -17,7 +17,7 @@
 // group or the step ends; events of other workers do not end it (docs/paper_map.md).
 //
 // Migration: when no group is left to start, and the unfinished sequences of a worker fit into the
-// capacity that another one reports (WorkerLoad::room), they migrate there, so the first worker is
+// capacity that another one reports (worker_loads.h), they migrate there, so the first worker is
 // idle earlier. It answers with the migration, or that all its groups are done. From then on its
 // groups are done and the migration is treated as a group. The coordinator keeps its bytes until it
 // is done, so a third worker can resume it if the second one is lost. At most one migration is
@@ -53,6 +53,7 @@
 
 #include "cluster/group_exchange.h"
 #include "cluster/messages.h"
+#include "cluster/worker_loads.h"
 
 namespace tlt::cluster {
 
@@ -134,9 +135,6 @@ class Coordinator {
     std::set<int64_t> running;
     Marks marks = {};  // as of the last note()
   };
-  struct Migration {
-    int from = 0, to = 0;
-  };
   using Commands = std::vector<WorkerCommand>;
 
   void apply(const Event& event, Commands& out);  // of the current step
@@ -155,7 +153,6 @@ class Coordinator {
   void settle(Commands& out);  // gives queued groups, recalls prefetched ones
   void recall(size_t wanted, Commands& out);
   void consolidate(Commands& out);
-  std::optional<Migration> find_migration() const;
   bool has_queued() const { return queued_ > 0 || !common_.empty(); }
   bool has_unstarted() const { return has_queued() || given_ > 0; }
   void promote(Commands& out);
@@ -174,8 +171,7 @@ class Coordinator {
   bool is_interrupted_ = false;  // a worker has sent kStop in this step
   bool is_stopped_ = false;      // and the step was not done
   std::vector<Worker> workers_;
-  // By worker, of its running groups, if reported; side by side for find_migration().
-  std::vector<std::optional<WorkerLoad>> loads_;
+  WorkerLoads loads_;  // of the groups that run
   // The workers with these marks, and sums of them: an event is handled without looking at all.
   std::set<int> requesting_, to_prefetch_, prefetched_, promotable_;
   int64_t queued_ = 0, given_ = 0, recalled_ = 0, idle_ = 0;
