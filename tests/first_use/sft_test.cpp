@@ -200,9 +200,8 @@ TEST_P(WarmUps, InterruptedRunReportsItAndResumes) {
     tests::Program program(stopped, log());
     const pid_t worker = is_alone ? program.pid() : tests::wait_for_worker(program.pid(), 0);
     ASSERT_TRUE(end_of_step(4).at(worker, [&] {
-      program.send(signal);
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds(100));  // it is passed on to the workers
+      program.send(signal);  // which passes it on to its workers
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
     })) << output();
     int code = 0;
     ASSERT_TRUE(program.wait_for(30, &code)) << output();
