@@ -26,11 +26,16 @@ std::vector<std::pair<Key, Value>> to_vector(const std::map<Key, Value>& map) {
 
 }  // namespace
 
-double Curve::at(double x) const {
+double Curve::at(double x) const { return CurveReader(*this).at(x); }
+
+double CurveReader::at(double x) {
+  const auto& points = *points_;
   if (points.size() == 1 || x <= points.front().first) return points.front().second;
-  const auto right = entry_from(points, x), left = std::prev(right);
-  return left->second +
-         (x - left->first) / (right->first - left->first) * (right->second - left->second);
+  while (right_ + 1 < points.size() && points[right_].first < x) ++right_;
+  while (right_ > 1 && points[right_ - 1].first >= x) --right_;
+  const auto [from, low] = points[right_ - 1];
+  const auto [to, high] = points[right_];
+  return low + (x - from) / (to - from) * (high - low);
 }
 
 CostTable::CostTable(const std::vector<ForwardCost>& forwards,
@@ -63,20 +68,22 @@ CostTable::CostTable(const std::vector<ForwardCost>& forwards,
 
 CostTable::Around CostTable::around(const ByBatch& costs, double batch) {
   const auto right = entry_from(costs, batch);
-  if (right == costs.begin() || right->first <= batch) return {.right = &right->second};
+  if (right == costs.begin() || right->first <= batch) return {.right = CurveReader(right->second)};
   const auto left = std::prev(right);
-  return {.left = &left->second,
-          .right = &right->second,
+  return {.right = CurveReader(right->second),
+          .left = CurveReader(left->second),
           .share = (batch - left->first) / (right->first - left->first),
           .right_batch = right->first};
 }
 
 // Of fewer rows than the larger batch has sequences: as much more than for the smaller batch as
 // with that many rows.
-double CostTable::Around::seconds(double rows) const {
-  if (!left) return right->at(rows);
+double CostTable::Around::seconds(double rows) {
+  if (!left) return right.at(rows);
   const double both = std::max(rows, right_batch);  // rows that both can have
-  return left->at(rows) + share * (right->at(both) - left->at(both));
+  const double left_seconds = left->at(both);
+  const double more = share * (right.at(both) - left_seconds);
+  return (rows < both ? left->at(rows) : left_seconds) + more;
 }
 
 CostTable::Passes CostTable::passes(double batch, double context) const {
@@ -85,8 +92,7 @@ CostTable::Passes CostTable::passes(double batch, double context) const {
     if (more.empty()) return std::nullopt;
     return around(more, batch);
   };
-  Passes passes;
-  passes.shortest_ = around(measured_->shortest, batch);
+  Passes passes(around(measured_->shortest, batch));
   if (added.size() == 1 || context <= added.front().first) return passes;
   const auto right = entry_from(added, context), left = std::prev(right);
   passes.before_ = find(left->second);
@@ -95,7 +101,7 @@ CostTable::Passes CostTable::passes(double batch, double context) const {
   return passes;
 }
 
-double CostTable::Passes::seconds(double rows) const {
+double CostTable::Passes::seconds(double rows) {
   const double before = before_ ? before_->seconds(rows) : 0,
                after = after_ ? after_->seconds(rows) : 0;
   return shortest_.seconds(rows) + (before + share_ * (after - before));

@@ -42,6 +42,19 @@ struct Curve {
   double at(double x) const;                      // REQUIRES: not empty
 };
 
+// Reads a curve at one place after another: the search begins at the one before.
+//
+// Borrows  the curve.
+class CurveReader {
+ public:
+  explicit CurveReader(const Curve& curve) : points_(&curve.points) {}
+  double at(double x);  // Curve::at()
+
+ private:
+  const std::vector<std::pair<double, double>>* points_;
+  size_t right_ = 1;  // the point after the last place
+};
+
 class CostTable {
  public:
   // InputError when there is no forward pass or a time is not positive.
@@ -73,10 +86,10 @@ class CostTable {
   };
   // The curves of the batches around a batch size.
   struct Around {
-    const Curve* left = nullptr;  // null: `right` alone
-    const Curve* right = nullptr;
+    CurveReader right;
+    std::optional<CurveReader> left = {};  // none: `right` alone
     double share = 0, right_batch = 0;
-    double seconds(double rows) const;
+    double seconds(double rows);
   };
   static Around around(const ByBatch& costs, double batch);
 
@@ -86,10 +99,12 @@ class CostTable {
 // Borrows  the table.
 class CostTable::Passes {
  public:
-  double seconds(double rows) const;
+  double seconds(double rows);
 
  private:
   friend class CostTable;
+  explicit Passes(const Around& shortest) : shortest_(shortest) {}
+
   Around shortest_;
   std::optional<Around> before_, after_;  // what the contexts around this one add
   double share_ = 0;                      // of the way from `before_`

@@ -21,6 +21,16 @@ TEST(CurveTest, IsLinearBetweenAndBeyondItsPoints) {
   EXPECT_EQ(curve.at(6), 18);
 }
 
+TEST(CurveTest, ReaderFindsEveryPlaceFromEveryOther) {
+  const Curve curve({{1, 1}, {2, 1.05}, {4, 1.6}, {8, 2.7}, {16, 5}});
+  for (double last = 0; last <= 20; last += 0.5)
+    for (double next = 0; next <= 20; next += 0.5) {
+      CurveReader reader(curve);
+      EXPECT_EQ(reader.at(last), curve.at(last));
+      EXPECT_EQ(reader.at(next), curve.at(next)) << next << " after " << last;
+    }
+}
+
 TEST(CostTableTest, InterpolatesInRowsAndBatch) {
   const CostTable table({{1, 1, 1}, {1, 11, 2}, {3, 3, 3}, {3, 13, 5}}, {});
   EXPECT_DOUBLE_EQ(table.target_seconds(6, 1), 1.5);

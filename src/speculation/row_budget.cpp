@@ -24,8 +24,7 @@ void split_rows(const RowRequest& request, std::span<int32_t> keep, RowScratch& 
     return std::bit_cast<float>(~static_cast<uint32_t>(node >> 32));
   };
   // Several rows can be worthwhile where one is not: the kernels' costs have steps.
-  const CostTable::Passes passes =
-      request.costs.passes(static_cast<double>(batch), request.context);
+  CostTable::Passes passes = request.costs.passes(static_cast<double>(batch), request.context);
   const auto value = [&](double tokens, int64_t rows) {
     return tokens - request.tokens_per_second * passes.seconds(static_cast<double>(rows));
   };

@@ -99,12 +99,14 @@ ThroughputModel::ByDepth ThroughputModel::first_choices(const DrafterState& draf
     double rate = kPriorAcceptance, sum = 0;
     double reached = static_cast<double>(positions[position]) / sequences;
     for (size_t depth = 0; depth < depths; ++depth) {
-      drafter::Estimate estimate{rate, kPrior};
+      double weights = kPrior, weighted = kPrior * rate;
       for (size_t at = from; at < to; ++at) {
-        const auto [mean, weight] = drafter.rates[at][depth];
-        estimate.add(mean, at == position ? weight : std::min(weight, kPrior));
+        const auto [mean, learned] = drafter.rates[at][depth];
+        const double weight = at == position ? learned : std::min(learned, kPrior);
+        weights += weight;
+        weighted += weight * mean;
       }
-      rate = estimate.mean;
+      rate = weighted / weights;
       sums[depth + 1] += sum += reached *= rate;
     }
   }
@@ -133,10 +135,11 @@ double ThroughputModel::draft_seconds(size_t arm, int64_t sequences) const {
 
 // At speed 1.
 double ThroughputModel::seconds(size_t arm, const Load& load) const {
-  return seconds(arm, load.batch, costs_.passes(static_cast<double>(load.batch), load.context));
+  CostTable::Passes passes = costs_.passes(static_cast<double>(load.batch), load.context);
+  return seconds(arm, load.batch, passes);
 }
 
-double ThroughputModel::seconds(size_t arm, int64_t batch, const CostTable::Passes& passes) const {
+double ThroughputModel::seconds(size_t arm, int64_t batch, CostTable::Passes& passes) const {
   drafter::Estimate nodes{static_cast<double>(arms_[arm].strategy.verify - 1), 1};
   nodes.add(states_[arm].nodes.mean, states_[arm].nodes.weight);
   return passes.seconds(static_cast<double>(batch) * (1 + nodes.mean)) + draft_seconds(arm, batch);
@@ -146,7 +149,7 @@ double ThroughputModel::seconds(size_t arm, int64_t batch, const CostTable::Pass
 double ThroughputModel::predict(const Load& load) {
   for (size_t i = 0; i < drafters_.size(); ++i)
     if (depths_[i] > 0) accepted_[i] = first_choices(drafters_[i], load.positions, depths_[i]);
-  const CostTable::Passes passes = costs_.passes(static_cast<double>(load.batch), load.context);
+  CostTable::Passes passes = costs_.passes(static_cast<double>(load.batch), load.context);
   double best = 0;
   for (size_t arm = 0; arm < arms_.size(); ++arm) {
     rates_[arm] = tokens(arm) / seconds(arm, load.batch, passes);
@@ -161,13 +164,6 @@ double ThroughputModel::tokens(size_t arm) const {
   drafter::Estimate gain{prior_gain(arms_[arm].strategy), kPrior};
   gain.add(states_[arm].gain.mean, states_[arm].gain.weight);
   return 1 + gain.mean * accepted_[drafter_[arm]][depth_of(arms_[arm].strategy)];
-}
-
-double ThroughputModel::slowdown(const Load& load, int64_t more) {
-  Load larger = load;
-  larger.batch += more;
-  const double now = predict(load);
-  return now > 0 ? 1 - predict(larger) / now : 1;
 }
 
 size_t ThroughputModel::choose(const Load& load, uint64_t) {

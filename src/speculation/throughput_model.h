@@ -46,7 +46,7 @@ class ThroughputModel : public TuningPolicy {
   }
   void record(size_t arm, const StepOutcome& outcome) override;
   double tokens_per_second() const override { return now_.rate; }
-  double slowdown(const Load& load, int64_t more) override;
+  double sequence_rate(const Load& load) override { return predict(load); }
   void new_weights() override;
   nlohmann::json save() const override;
   void restore(const nlohmann::json& state) override;
@@ -96,7 +96,7 @@ class ThroughputModel : public TuningPolicy {
   double target_seconds(const StepOutcome& outcome) const;
   double draft_seconds(size_t arm, int64_t sequences) const;
   double seconds(size_t arm, const Load& load) const;
-  double seconds(size_t arm, int64_t batch, const CostTable::Passes& passes) const;
+  double seconds(size_t arm, int64_t batch, CostTable::Passes& passes) const;
   double predict(const Load& load);
   double tokens(size_t arm) const;
   void settle(int64_t batch);

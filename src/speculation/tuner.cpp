@@ -77,10 +77,14 @@ void Tuner::record(const Arm& arm, const StepOutcome& outcome) {
 }
 
 int64_t Tuner::spare_capacity(const Load& load) {
+  const double rate = policy_->sequence_rate(load);
+  if (rate <= 0) return 0;
   for (int64_t more = load.batch; more > 0; more /= 2) {
-    const double proportional = static_cast<double>(more) / static_cast<double>(load.batch + more);
-    if (policy_->slowdown(load, more) <= std::min(kMostSlowdown, kProportionalShare * proportional))
-      return more;
+    Load larger = load;
+    larger.batch += more;
+    const double slowdown = 1 - policy_->sequence_rate(larger) / rate;
+    const double proportional = static_cast<double>(more) / static_cast<double>(larger.batch);
+    if (slowdown <= std::min(kMostSlowdown, kProportionalShare * proportional)) return more;
   }
   return 0;
 }

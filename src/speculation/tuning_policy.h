@@ -89,9 +89,9 @@ class TuningPolicy {
   // weighs token rows with it. 0: the trees are verified whole.
   virtual double tokens_per_second() const { return 0; }
 
-  // Predicted relative slowdown of each sequence, with the best arm, when `more` sequences join the
-  // batch. 1: unknown to this policy.
-  virtual double slowdown(const Load& /*load*/, int64_t /*more*/) { return 1; }
+  // Predicted tokens per second of each sequence with the best arm, on the cost table's machine.
+  // 0: unknown to this policy.
+  virtual double sequence_rate(const Load& /*load*/) { return 0; }
 
   // Policy or draft model changed.
   virtual void new_weights() = 0;
