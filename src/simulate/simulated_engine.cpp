@@ -35,6 +35,7 @@ bool drafts_suffixes(const Way& way) {
 
 SimulatedEngine::SimulatedEngine(const Setup& setup)
     : setup_(setup),
+      step_(setup.step),
       prompt_share_(static_cast<double>(setup.options.prompt_length) /
                     static_cast<double>(setup.options.n)) {
   if (setup.replays_suffixes && drafts_suffixes(setup.way))
@@ -88,8 +89,8 @@ cluster::WorkerLoad SimulatedEngine::load() {
   load.tokens = std::llround(tokens);
   load.remaining = std::llround(most);
   if (tuner_ && !running_.empty()) {
-    decoding_.clear();
-    for (SimulatedSequence& it : running_) decoding_.push_back(&it);
+    step_.decoding.clear();
+    for (SimulatedSequence& it : running_) step_.decoding.push_back(&it);
     load.room = tuner_->spare_capacity(tuner_load());
   }
   return load;
@@ -110,17 +111,17 @@ double SimulatedEngine::step(double neighbours) {
   admit();
   if (running_.empty()) return 0;
   const double tokens_before = counters_.tokens;
-  decoding_.clear();
+  step_.decoding.clear();
   double to_prefill = 0;
   for (SimulatedSequence& it : running_)
     if (it.to_prefill > 0)
       to_prefill += it.to_prefill;
     else
-      decoding_.push_back(&it);
+      step_.decoding.push_back(&it);
   const double rows =
-      static_cast<double>(setup_.options.max_num_batched_tokens - std::ssize(decoding_));
+      static_cast<double>(setup_.options.max_num_batched_tokens - std::ssize(step_.decoding));
   double seconds = to_prefill > 0 ? prefill(std::min(to_prefill, std::max(rows, 1.0))) : 0;
-  if (decoding_.empty())
+  if (step_.decoding.empty())
     ++counters_.steps;
   else
     seconds = decode(to_prefill > 0, seconds);
@@ -141,14 +142,14 @@ double SimulatedEngine::prefill(double rows) {
     rows -= part;
   }
   // A pass of its own also reads the weights.
-  return seconds + (decoding_.empty() ? setup_.costs.forward(1, 1, 0, neighbours_) : 0);
+  return seconds + (step_.decoding.empty() ? setup_.costs.forward(1, 1, 0, neighbours_) : 0);
 }
 
 speculation::Load SimulatedEngine::tuner_load() const {
   double context = 0;
-  speculation::Load load(std::ssize(decoding_));
+  speculation::Load load(std::ssize(step_.decoding));
   load.positions = {};
-  for (const SimulatedSequence* it : decoding_) {
+  for (const SimulatedSequence* it : step_.decoding) {
     context += static_cast<double>(setup_.options.prompt_length) + it->generated;
     ++load.positions[speculation::position_bucket(static_cast<int64_t>(it->generated))];
   }
@@ -163,27 +164,27 @@ speculation::Arm SimulatedEngine::choose(const speculation::Load& load) {
 }
 
 void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load& load) {
-  drafts_.clear();
-  requests_ = 0;
+  step_.drafts.clear();
+  step_.requests = 0;
   if (arm.is_off()) return;
-  size_t count = decoding_.size();
+  size_t count = step_.decoding.size();
   if (tuner_ && tuner_->is_exploration())
     count = std::min(count, static_cast<size_t>(speculation::kExplorationSequences));
-  requests_ = count;
-  tree_pointers_.clear();
+  step_.requests = count;
+  step_.trees.clear();
   const bool has_model = arm.kind == "eagle";
   if (suffixes_ && !has_model) return draft_replayed(arm, count, load);
   const double rate = has_model ? draft_acceptance_ : setup_.options.suffix_acceptance;
   draft_likely(arm, has_model ? count : put_found_first(count), rate);
   if (!has_row_budget()) return;
-  const BudgetKey key{arm, load.positions, drafts_.size(), rate};
+  const BudgetKey key{arm, load.positions, step_.drafts.size(), rate};
   if (key != budget_key_) split_budget(load, kTrue);
   budget_key_ = key;
-  for (size_t i = 0; i < drafts_.size(); ++i) drafts_[i].nodes = keep_[i];
+  for (size_t i = 0; i < step_.drafts.size(); ++i) step_.drafts[i].nodes = keep_[i];
 }
 
 bool SimulatedEngine::has_row_budget() const {
-  return tuner_ && !tree_pointers_.empty() && tuner_->tokens_per_second() > 0;
+  return tuner_ && !step_.trees.empty() && tuner_->tokens_per_second() > 0;
 }
 
 // The same for all sequences at a position.
@@ -191,29 +192,29 @@ void SimulatedEngine::draft_likely(const speculation::Arm& arm, size_t count, do
   std::array<const LikelyTree*, speculation::kPositions> trees = {};
   for (size_t i = 0; i < count; ++i) {
     const size_t position =
-        speculation::position_bucket(static_cast<int64_t>(decoding_[i]->generated));
+        speculation::position_bucket(static_cast<int64_t>(step_.decoding[i]->generated));
     const double acceptance = rate * setup_.options.acceptance_by_position[position];
     const LikelyTree*& tree = trees[position];
     if (!tree) tree = &setup_.trees.find(strategy_of(arm), acceptance);
-    drafts_.push_back({tree, acceptance, tree->tree.size()});
-    tree_pointers_.push_back(&tree->tree);
+    step_.drafts.push_back({tree, acceptance, tree->tree.size()});
+    step_.trees.push_back(&tree->tree);
   }
 }
 
 // Puts the sequences with a draft first.
 void SimulatedEngine::draft_replayed(const speculation::Arm& arm, size_t count,
                                      const speculation::Load& load) {
-  const size_t found = suffixes_->propose(std::span(decoding_).first(count), arm.strategy);
+  const size_t found = suffixes_->propose(std::span(step_.decoding).first(count), arm.strategy);
   keep_.clear();
   for (size_t i = 0; i < found; ++i) {
-    tree_pointers_.push_back(&suffixes_->tree(i));
+    step_.trees.push_back(&suffixes_->tree(i));
     keep_.push_back(suffixes_->tree(i).size());
   }
   if (has_row_budget()) split_budget(load, suffixes_->calibration());
   budget_key_ = {};
   for (size_t i = 0; i < found; ++i)
-    drafts_.push_back(
-        {.nodes = keep_[i], .verified = suffixes_->verify(i, keep_[i], *decoding_[i])});
+    step_.drafts.push_back(
+        {.nodes = keep_[i], .verified = suffixes_->verify(i, keep_[i], *step_.decoding[i])});
 }
 
 // Of the first `count` sequences that decode those for which suffix lookup finds something; returns
@@ -221,7 +222,7 @@ void SimulatedEngine::draft_replayed(const speculation::Arm& arm, size_t count,
 size_t SimulatedEngine::put_found_first(size_t count) {
   const double rate = setup_.options.suffix_draft_rate;
   if (rate >= 1) return count;
-  const auto begin = decoding_.begin(),
+  const auto begin = step_.decoding.begin(),
              end = std::partition(begin, begin + static_cast<std::ptrdiff_t>(count),
                                   [&](const SimulatedSequence*) { return next_uniform() < rate; });
   return static_cast<size_t>(end - begin);
@@ -229,19 +230,19 @@ size_t SimulatedEngine::put_found_first(size_t count) {
 
 void SimulatedEngine::split_budget(const speculation::Load& load,
                                    const drafter::Calibration& calibration) {
-  keep_.resize(tree_pointers_.size());
-  speculation::split_rows({.trees = tree_pointers_,
+  keep_.resize(step_.trees.size());
+  speculation::split_rows({.trees = step_.trees,
                            .sequences = load.batch,
                            .calibration = calibration,
                            .costs = setup_.table,
                            .tokens_per_second = tuner_->tokens_per_second(),
                            .context = load.context,
                            .max_rows = std::max(kTunerRows, load.batch)},
-                          keep_, row_scratch_);
+                          keep_, step_.rows);
 }
 
 double SimulatedEngine::tokens_of(size_t decoding) const {
-  return decoding < drafts_.size() ? drafts_[decoding].tokens() : 1;
+  return decoding < step_.drafts.size() ? step_.drafts[decoding].tokens() : 1;
 }
 
 // Until the first sequence ends or the KV cache is full. Without a choice to make, any number,
@@ -254,8 +255,8 @@ int64_t SimulatedEngine::stride(bool has_prompt_rows) const {
   const bool is_bounded =
       tuner_ || setup_.way.is_partial || !setup_.options.bench_forward_alone.empty();
   double steps = is_bounded ? static_cast<double>(most) : 1e9, tokens = 0;
-  for (size_t i = 0; i < decoding_.size(); ++i) {
-    steps = std::min(steps, decoding_[i]->left() / tokens_of(i));
+  for (size_t i = 0; i < step_.decoding.size(); ++i) {
+    steps = std::min(steps, step_.decoding[i]->left() / tokens_of(i));
     tokens += tokens_of(i);
   }
   steps = std::min(steps, (static_cast<double>(setup_.kv_tokens) - kv_tokens_) / tokens);
@@ -267,20 +268,21 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
   const speculation::Arm arm = choose(load);
   draft(arm, load);
   const int64_t steps = stride(has_prompt_rows);
-  const auto count = static_cast<double>(decoding_.size());
+  const auto count = static_cast<double>(step_.decoding.size());
   double nodes = 0, tokens = 0, drafted_tokens = 0;
-  for (size_t i = 0; i < decoding_.size(); ++i) {
+  for (size_t i = 0; i < step_.decoding.size(); ++i) {
     tokens += tokens_of(i);
-    if (i >= drafts_.size()) continue;
-    nodes += drafts_[i].nodes;
+    if (i >= step_.drafts.size()) continue;
+    nodes += step_.drafts[i].nodes;
     drafted_tokens += tokens_of(i);
   }
   // The context in the middle of the steps.
   load.context += static_cast<double>(steps - 1) / 2 * tokens / count;
   const double drafting =
-      requests_ == 0 ? 0
-                     : setup_.costs.drafting(strategy_of(arm), static_cast<double>(requests_),
-                                             arm.kind == "eagle");
+      step_.requests == 0
+          ? 0
+          : setup_.costs.drafting(strategy_of(arm), static_cast<double>(step_.requests),
+                                  arm.kind == "eagle");
   const double seconds = setup_.costs.forward(count + nodes, count, load.context, neighbours_) +
                          drafting + prompt_seconds;
   ++decisions_;
@@ -294,10 +296,10 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
                 .has_prompt_rows = has_prompt_rows});
   const auto repeats = static_cast<double>(steps);
   counters_.steps += steps;
-  counters_.speculative_steps += requests_ == 0 ? 0 : steps;
-  counters_.draft_model_steps += requests_ == 0 || arm.kind != "eagle" ? 0 : steps;
+  counters_.speculative_steps += step_.requests == 0 ? 0 : steps;
+  counters_.draft_model_steps += step_.requests == 0 || arm.kind != "eagle" ? 0 : steps;
   counters_.sequence_steps += repeats * count;
-  counters_.speculative_sequence_steps += repeats * static_cast<double>(drafts_.size());
+  counters_.speculative_sequence_steps += repeats * static_cast<double>(step_.drafts.size());
   counters_.speculative_tokens += repeats * drafted_tokens;
   append(repeats);
   return seconds * repeats;
@@ -305,9 +307,9 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
 
 // Adds the tokens of `steps` engine steps.
 void SimulatedEngine::append(double steps) {
-  for (size_t i = 0; i < decoding_.size(); ++i) {
-    const double more = std::min(steps * tokens_of(i), decoding_[i]->left());
-    decoding_[i]->generated += more;
+  for (size_t i = 0; i < step_.decoding.size(); ++i) {
+    const double more = std::min(steps * tokens_of(i), step_.decoding[i]->left());
+    step_.decoding[i]->generated += more;
     kv_tokens_ += more;
     counters_.tokens += more;
   }
@@ -322,17 +324,18 @@ void SimulatedEngine::append(double steps) {
 }
 
 void SimulatedEngine::learn(const speculation::Arm& arm, speculation::StepOutcome outcome) {
-  verified_.clear();
+  step_.verified.clear();
   outcome.tokens = outcome.batch;
-  for (size_t i = 0; i < drafts_.size(); ++i) {
-    verified_.push_back(drafts_[i].likely ? sample(drafts_[i], *decoding_[i])
-                                          : drafts_[i].verified);
-    outcome.tokens += verified_.back().accepted_depth();
+  for (size_t i = 0; i < step_.drafts.size(); ++i) {
+    step_.verified.push_back(step_.drafts[i].likely ? sample(step_.drafts[i], *step_.decoding[i])
+                                                    : step_.drafts[i].verified);
+    outcome.tokens += step_.verified.back().accepted_depth();
   }
-  for (size_t i = drafts_.size(); i < requests_; ++i)
-    verified_.push_back({.nodes = {}, .position = static_cast<int64_t>(decoding_[i]->generated)});
-  outcome.trees = verified_;
-  if (suffixes_ && arm.kind != "eagle") suffixes_->record(verified_);
+  for (size_t i = step_.drafts.size(); i < step_.requests; ++i)
+    step_.verified.push_back(
+        {.nodes = {}, .position = static_cast<int64_t>(step_.decoding[i]->generated)});
+  outcome.trees = step_.verified;
+  if (suffixes_ && arm.kind != "eagle") suffixes_->record(step_.verified);
   tuner_->record(arm, outcome);
 }
 

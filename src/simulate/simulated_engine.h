@@ -12,7 +12,7 @@
 //              of its KV cache; pages are not counted; the draft model's prefill takes no time.
 //
 // Owns       its sequences, its tuner, its suffix drafter.
-// Borrows    cost model, likely draft trees, the run's tokens.
+// Borrows    cost model, likely draft trees, the memory of a step, the run's tokens.
 // Threading  one thread.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -59,13 +59,38 @@ struct EngineCounters {
 };
 
 class SimulatedEngine {
+  struct Draft {
+    const LikelyTree* likely = nullptr;   // null: it is replayed
+    double acceptance = 0;                // of a likely tree
+    int32_t nodes = 0;                    // after the row budget
+    drafter::VerifiedTree verified = {};  // if it is replayed
+
+    double tokens() const {
+      return likely ? likely->tokens[static_cast<size_t>(nodes)] : 1 + verified.accepted_depth();
+    }
+  };
+
  public:
+  // What a step needs until it ends. Engines of one thread share it: each has a turn for every few
+  // tokens, and would find memory of its own out of the caches.
+  struct Step {
+    // The sequences that decode. A drafter was asked for trees of the first `requests`, and `drafts`
+    // has those of the first drafts.size().
+    std::vector<SimulatedSequence*> decoding;
+    size_t requests = 0;
+    std::vector<Draft> drafts;
+    std::vector<drafter::VerifiedTree> verified;
+    std::vector<const drafter::DraftTree*> trees;  // of `drafts`
+    speculation::RowScratch rows;
+  };
+
   struct Setup {
     const SimulateOptions& options;
     const Way& way;
     const CostModel& costs;
     const speculation::CostTable& table;  // for the tuner
     DraftTrees& trees;
+    Step& step;
     bool replays_suffixes = false;  // sequences have tokens
     int64_t worker = 0;
     int64_t kv_tokens = 0;
@@ -100,17 +125,6 @@ class SimulatedEngine {
   EngineCounters take_counters() { return std::exchange(counters_, {}); }
 
  private:
-  struct Draft {
-    const LikelyTree* likely = nullptr;   // null: it is replayed
-    double acceptance = 0;                // of a likely tree
-    int32_t nodes = 0;                    // after the row budget
-    drafter::VerifiedTree verified = {};  // if it is replayed
-
-    double tokens() const {
-      return likely ? likely->tokens[static_cast<size_t>(nodes)] : 1 + verified.accepted_depth();
-    }
-  };
-
   // While these are the same, so are the trees and nearly so what the row budget keeps of them.
   struct BudgetKey {
     speculation::Arm arm = {};
@@ -144,12 +158,12 @@ class SimulatedEngine {
   double refill();
 
   const Setup setup_;
+  Step& step_;
   const double prompt_share_;                  // KV tokens of the prompt for each sample
   std::unique_ptr<speculation::Tuner> tuner_;  // null: plain or fixed
   std::unique_ptr<SuffixReplay> suffixes_;     // null: likely trees
-  speculation::RowScratch row_scratch_;
-  BudgetKey budget_key_;       // of the last split …
-  std::vector<int32_t> keep_;  // … and its result: nodes of each tree
+  BudgetKey budget_key_;                       // of the last split …
+  std::vector<int32_t> keep_;                  // … and its result: nodes of each tree
   double draft_acceptance_ = 0;
   double neighbours_ = 1;
   std::array<double, 32> uniforms_ = {};  // drawn together, which takes a third of the time
@@ -163,13 +177,6 @@ class SimulatedEngine {
   double kv_tokens_ = 0;  // of running_
   EngineCounters counters_;
   double last_seconds_ = 0, last_tokens_ = 0;  // of the last step
-  // Scratch of decode(): the sequences that decode. A drafter was asked for trees of the first
-  // requests_, and drafts_ has those of the first drafts_.size().
-  std::vector<SimulatedSequence*> decoding_;
-  size_t requests_ = 0;
-  std::vector<Draft> drafts_;
-  std::vector<drafter::VerifiedTree> verified_;
-  std::vector<const drafter::DraftTree*> tree_pointers_;
 };
 
 }  // namespace tlt::simulate
