@@ -104,6 +104,10 @@ class Coordinator {
 
   // Assigns groups 0 … groups-1 round robin: {{0, 2}, {1}} for 3 groups and 2 workers.
   static std::vector<std::vector<int64_t>> round_robin(int64_t groups, int workers);
+  // How many of them are a worker's.
+  static int64_t share_of(int worker, int64_t groups, int workers) {
+    return groups / workers + (worker < groups % workers ? 1 : 0);
+  }
 
  private:
   friend class CoordinatorPeer;  // tests inject faults

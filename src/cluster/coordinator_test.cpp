@@ -94,6 +94,17 @@ TEST_F(CoordinatorTest, GroupsAreAssignedRoundRobinAndPrefetched) {
   EXPECT_THAT(say(EventKind::kStarted, 0, 2), ElementsAre("give 4 to 0"));
 }
 
+TEST_F(CoordinatorTest, ShareIsTheLengthOfTheQueue) {
+  for (const int workers : {1, 2, 3, 7})
+    for (int64_t groups = 0; groups < 16; ++groups) {
+      const auto shares = Coordinator::round_robin(groups, workers);
+      for (int worker = 0; worker < workers; ++worker)
+        EXPECT_EQ(Coordinator::share_of(worker, groups, workers),
+                  std::ssize(shares[static_cast<size_t>(worker)]))
+            << groups << " groups, worker " << worker << " of " << workers;
+    }
+}
+
 TEST_F(CoordinatorTest, RequestingWorkerStealsFromTheLongestQueue) {
   say(EventKind::kBegin, 0, 6);  // worker 0 holds 0, waits 2 4
   say(EventKind::kBegin, 1, 6);  // worker 1 holds 1, waits 3 5

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/sentence.h"
 #include "base/watchdog.h"
+#include "cluster/coordinator.h"
 #include "rl/idle_choice.h"
 #include "run/report/timeline_steps.h"
 #include "run/run_folder.h"
@@ -181,7 +182,8 @@ bool RolloutPhase::begins_again(std::span<const uint32_t> pending) {
 // prompt pending[g].
 void RolloutPhase::roll_out(std::span<const uint32_t> pending,
                             std::span<const data::Prompt> prompts, const SamplingPlan& plan) {
-  share_ = times_.groups + (std::ssize(pending) + comm_.size() - 1) / comm_.size();
+  share_ = times_.groups +
+           cluster::Coordinator::share_of(comm_.rank(), std::ssize(pending), comm_.size());
   groups_.begin_step(phases_++, std::ssize(pending));
   for (const int worker : comm_.lost_workers()) groups_.lose(worker);
   const rollout::EngineStats before = engine_.stats();

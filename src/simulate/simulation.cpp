@@ -172,6 +172,7 @@ void Simulation::begin_round(std::vector<int64_t> pending) {
   migrations_.clear();
   pending_ = std::move(pending);
   ++rounds_;
+  int rank = 0;  // among the living
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.taken = 0;
@@ -186,6 +187,8 @@ void Simulation::begin_round(std::vector<int64_t> pending) {
       deliver(coordinator_->lose(static_cast<int>(i)));
       continue;
     }
+    worker.share =
+        cluster::Coordinator::share_of(rank++, std::ssize(pending_), static_cast<int>(living()));
     worker.protocol->begin_step(rounds_, std::ssize(pending_), outbox_);
     exchange_messages();
     wake_at(static_cast<int64_t>(i), now_);
@@ -323,9 +326,8 @@ void Simulation::leave_unfinished_groups() {
 }
 
 void Simulation::take_groups(Worker& worker) {
-  const int64_t share = (std::ssize(pending_) + living() - 1) / living();
   while (worker.protocol->has_migration() || worker.engine->free_slots() > 0) {
-    if (!worker.protocol->has_migration() && worker.taken >= share &&
+    if (!worker.protocol->has_migration() && worker.taken >= worker.share &&
         worker.engine->unfinished() >= options_.n)
       return;
     const std::optional<int64_t> group = worker.protocol->try_take(outbox_);

@@ -121,7 +121,7 @@ class Simulation {
     double done_at = -1;                         // with the round; -1: it is not
     double lost_at = -1;                         // -1: it is not
     double busy_until = 0;                       // its engine step
-    int64_t taken = 0;                           // groups in this round
+    int64_t share = 0, taken = 0;                // groups in this round
     std::map<int64_t, int64_t> unfinished = {};  // group or migration -> sequences
     std::map<int64_t, int64_t> source_of = {};   // group -> group or migration
     std::vector<int64_t> whole_groups = {};  // finished here, in this step; gradients not computed
