@@ -159,7 +159,7 @@ TEST_F(ServeTinkerTest, TheLoopOfTheDocumentationRuns) {
   std::string loop = page.substr(begin + 10, end - begin - 10);
   EXPECT_LE(std::ranges::count(loop, '\n'), 40);
   // The client's daemon thread can abort a Python before 3.14 that ends (python/cpython#87135).
-  loop += "import sys\nsys.stdout.flush()\nos._exit(0)\n";
+  loop += "import os, sys\nsys.stdout.flush()\nos._exit(0)\n";
   TinkerServer server;
   server.run_python("'" + scratch_file("loop.py", loop) + "'");
   EXPECT_EQ(server.end(), 0) << server.log();

@@ -35,7 +35,7 @@ bool drafts_suffixes(const Way& way) {
 
 SimulatedEngine::SimulatedEngine(const Setup& setup)
     : setup_(setup),
-      step_(setup.step),
+      scratch_(setup.scratch),
       prompt_share_(static_cast<double>(setup.options.prompt_length) /
                     static_cast<double>(setup.options.n)) {
   if (setup.replays_suffixes && drafts_suffixes(setup.way))
@@ -89,8 +89,8 @@ cluster::WorkerLoad SimulatedEngine::load() {
   load.tokens = std::llround(tokens);
   load.remaining = std::llround(most);
   if (tuner_ && !running_.empty()) {
-    step_.decoding.clear();
-    for (SimulatedSequence& it : running_) step_.decoding.push_back(&it);
+    scratch_.decoding.clear();
+    for (SimulatedSequence& it : running_) scratch_.decoding.push_back(&it);
     load.room = tuner_->spare_capacity(tuner_load());
   }
   return load;
@@ -111,17 +111,17 @@ double SimulatedEngine::step(double neighbours) {
   admit();
   if (running_.empty()) return 0;
   const double tokens_before = counters_.tokens;
-  step_.decoding.clear();
+  scratch_.decoding.clear();
   double to_prefill = 0;
   for (SimulatedSequence& it : running_)
     if (it.to_prefill > 0)
       to_prefill += it.to_prefill;
     else
-      step_.decoding.push_back(&it);
+      scratch_.decoding.push_back(&it);
   const double rows =
-      static_cast<double>(setup_.options.max_num_batched_tokens - std::ssize(step_.decoding));
+      static_cast<double>(setup_.options.max_num_batched_tokens - std::ssize(scratch_.decoding));
   double seconds = to_prefill > 0 ? prefill(std::min(to_prefill, std::max(rows, 1.0))) : 0;
-  if (step_.decoding.empty())
+  if (scratch_.decoding.empty())
     ++counters_.steps;
   else
     seconds = decode(to_prefill > 0, seconds);
@@ -142,14 +142,14 @@ double SimulatedEngine::prefill(double rows) {
     rows -= part;
   }
   // A pass of its own also reads the weights.
-  return seconds + (step_.decoding.empty() ? setup_.costs.forward(1, 1, 0, neighbours_) : 0);
+  return seconds + (scratch_.decoding.empty() ? setup_.costs.forward(1, 1, 0, neighbours_) : 0);
 }
 
 speculation::Load SimulatedEngine::tuner_load() const {
   double context = 0;
-  speculation::Load load(std::ssize(step_.decoding));
+  speculation::Load load(std::ssize(scratch_.decoding));
   load.positions = {};
-  for (const SimulatedSequence* it : step_.decoding) {
+  for (const SimulatedSequence* it : scratch_.decoding) {
     context += static_cast<double>(setup_.options.prompt_length) + it->generated;
     ++load.positions[speculation::position_bucket(static_cast<int64_t>(it->generated))];
   }
@@ -164,27 +164,27 @@ speculation::Arm SimulatedEngine::choose(const speculation::Load& load) {
 }
 
 void SimulatedEngine::draft(const speculation::Arm& arm, const speculation::Load& load) {
-  step_.drafts.clear();
-  step_.requests = 0;
+  scratch_.drafts.clear();
+  scratch_.requests = 0;
   if (arm.is_off()) return;
-  size_t count = step_.decoding.size();
+  size_t count = scratch_.decoding.size();
   if (tuner_ && tuner_->is_exploration())
     count = std::min(count, static_cast<size_t>(speculation::kExplorationSequences));
-  step_.requests = count;
-  step_.trees.clear();
+  scratch_.requests = count;
+  scratch_.trees.clear();
   const bool has_model = arm.kind == "eagle";
   if (suffixes_ && !has_model) return draft_replayed(arm, count, load);
   const double rate = has_model ? draft_acceptance_ : setup_.options.suffix_acceptance;
   draft_likely(arm, has_model ? count : put_found_first(count), rate);
   if (!has_row_budget()) return;
-  const BudgetKey key{arm, load.positions, step_.drafts.size(), rate};
+  const BudgetKey key{arm, load.positions, scratch_.drafts.size(), rate};
   if (key != budget_key_) split_budget(load, kTrue);
   budget_key_ = key;
-  for (size_t i = 0; i < step_.drafts.size(); ++i) step_.drafts[i].nodes = keep_[i];
+  for (size_t i = 0; i < scratch_.drafts.size(); ++i) scratch_.drafts[i].nodes = keep_[i];
 }
 
 bool SimulatedEngine::has_row_budget() const {
-  return tuner_ && !step_.trees.empty() && tuner_->tokens_per_second() > 0;
+  return tuner_ && !scratch_.trees.empty() && tuner_->tokens_per_second() > 0;
 }
 
 // The same for all sequences at a position.
@@ -192,29 +192,29 @@ void SimulatedEngine::draft_likely(const speculation::Arm& arm, size_t count, do
   std::array<const LikelyTree*, speculation::kPositions> trees = {};
   for (size_t i = 0; i < count; ++i) {
     const size_t position =
-        speculation::position_bucket(static_cast<int64_t>(step_.decoding[i]->generated));
+        speculation::position_bucket(static_cast<int64_t>(scratch_.decoding[i]->generated));
     const double acceptance = rate * setup_.options.acceptance_by_position[position];
     const LikelyTree*& tree = trees[position];
     if (!tree) tree = &setup_.trees.find(strategy_of(arm), acceptance);
-    step_.drafts.push_back({tree, acceptance, tree->tree.size()});
-    step_.trees.push_back(&tree->tree);
+    scratch_.drafts.push_back({tree, acceptance, tree->tree.size()});
+    scratch_.trees.push_back(&tree->tree);
   }
 }
 
 // Puts the sequences with a draft first.
 void SimulatedEngine::draft_replayed(const speculation::Arm& arm, size_t count,
                                      const speculation::Load& load) {
-  const size_t found = suffixes_->propose(std::span(step_.decoding).first(count), arm.strategy);
+  const size_t found = suffixes_->propose(std::span(scratch_.decoding).first(count), arm.strategy);
   keep_.clear();
   for (size_t i = 0; i < found; ++i) {
-    step_.trees.push_back(&suffixes_->tree(i));
+    scratch_.trees.push_back(&suffixes_->tree(i));
     keep_.push_back(suffixes_->tree(i).size());
   }
   if (has_row_budget()) split_budget(load, suffixes_->calibration());
   budget_key_ = {};
   for (size_t i = 0; i < found; ++i)
-    step_.drafts.push_back(
-        {.nodes = keep_[i], .verified = suffixes_->verify(i, keep_[i], *step_.decoding[i])});
+    scratch_.drafts.push_back(
+        {.nodes = keep_[i], .verified = suffixes_->verify(i, keep_[i], *scratch_.decoding[i])});
 }
 
 // Of the first `count` sequences that decode those for which suffix lookup finds something; returns
@@ -222,7 +222,7 @@ void SimulatedEngine::draft_replayed(const speculation::Arm& arm, size_t count,
 size_t SimulatedEngine::put_found_first(size_t count) {
   const double rate = setup_.options.suffix_draft_rate;
   if (rate >= 1) return count;
-  const auto begin = step_.decoding.begin(),
+  const auto begin = scratch_.decoding.begin(),
              end = std::partition(begin, begin + static_cast<std::ptrdiff_t>(count),
                                   [&](const SimulatedSequence*) { return next_uniform() < rate; });
   return static_cast<size_t>(end - begin);
@@ -230,19 +230,19 @@ size_t SimulatedEngine::put_found_first(size_t count) {
 
 void SimulatedEngine::split_budget(const speculation::Load& load,
                                    const drafter::Calibration& calibration) {
-  keep_.resize(step_.trees.size());
-  speculation::split_rows({.trees = step_.trees,
+  keep_.resize(scratch_.trees.size());
+  speculation::split_rows({.trees = scratch_.trees,
                            .sequences = load.batch,
                            .calibration = calibration,
                            .costs = setup_.table,
                            .tokens_per_second = tuner_->tokens_per_second(),
                            .context = load.context,
                            .max_rows = std::max(kTunerRows, load.batch)},
-                          keep_, step_.rows);
+                          keep_, scratch_.rows);
 }
 
 double SimulatedEngine::tokens_of(size_t decoding) const {
-  return decoding < step_.drafts.size() ? step_.drafts[decoding].tokens() : 1;
+  return decoding < scratch_.drafts.size() ? scratch_.drafts[decoding].tokens() : 1;
 }
 
 // Until the first sequence ends or the KV cache is full. Without a choice to make, any number,
@@ -255,8 +255,8 @@ int64_t SimulatedEngine::stride(bool has_prompt_rows) const {
   const bool is_bounded =
       tuner_ || setup_.way.is_partial || !setup_.options.bench_forward_alone.empty();
   double steps = is_bounded ? static_cast<double>(most) : 1e9, tokens = 0;
-  for (size_t i = 0; i < step_.decoding.size(); ++i) {
-    steps = std::min(steps, step_.decoding[i]->left() / tokens_of(i));
+  for (size_t i = 0; i < scratch_.decoding.size(); ++i) {
+    steps = std::min(steps, scratch_.decoding[i]->left() / tokens_of(i));
     tokens += tokens_of(i);
   }
   steps = std::min(steps, (static_cast<double>(setup_.kv_tokens) - kv_tokens_) / tokens);
@@ -268,20 +268,20 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
   const speculation::Arm arm = choose(load);
   draft(arm, load);
   const int64_t steps = stride(has_prompt_rows);
-  const auto count = static_cast<double>(step_.decoding.size());
+  const auto count = static_cast<double>(scratch_.decoding.size());
   double nodes = 0, tokens = 0, drafted_tokens = 0;
-  for (size_t i = 0; i < step_.decoding.size(); ++i) {
+  for (size_t i = 0; i < scratch_.decoding.size(); ++i) {
     tokens += tokens_of(i);
-    if (i >= step_.drafts.size()) continue;
-    nodes += step_.drafts[i].nodes;
+    if (i >= scratch_.drafts.size()) continue;
+    nodes += scratch_.drafts[i].nodes;
     drafted_tokens += tokens_of(i);
   }
   // The context in the middle of the steps.
   load.context += static_cast<double>(steps - 1) / 2 * tokens / count;
   const double drafting =
-      step_.requests == 0
+      scratch_.requests == 0
           ? 0
-          : setup_.costs.drafting(strategy_of(arm), static_cast<double>(step_.requests),
+          : setup_.costs.drafting(strategy_of(arm), static_cast<double>(scratch_.requests),
                                   arm.kind == "eagle");
   const double seconds = setup_.costs.forward(count + nodes, count, load.context, neighbours_) +
                          drafting + prompt_seconds;
@@ -296,10 +296,10 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
                 .has_prompt_rows = has_prompt_rows});
   const auto repeats = static_cast<double>(steps);
   counters_.steps += steps;
-  counters_.speculative_steps += step_.requests == 0 ? 0 : steps;
-  counters_.draft_model_steps += step_.requests == 0 || arm.kind != "eagle" ? 0 : steps;
+  counters_.speculative_steps += scratch_.requests == 0 ? 0 : steps;
+  counters_.draft_model_steps += scratch_.requests == 0 || arm.kind != "eagle" ? 0 : steps;
   counters_.sequence_steps += repeats * count;
-  counters_.speculative_sequence_steps += repeats * static_cast<double>(step_.drafts.size());
+  counters_.speculative_sequence_steps += repeats * static_cast<double>(scratch_.drafts.size());
   counters_.speculative_tokens += repeats * drafted_tokens;
   append(repeats);
   return seconds * repeats;
@@ -307,9 +307,9 @@ double SimulatedEngine::decode(bool has_prompt_rows, double prompt_seconds) {
 
 // Adds the tokens of `steps` engine steps.
 void SimulatedEngine::append(double steps) {
-  for (size_t i = 0; i < step_.decoding.size(); ++i) {
-    const double more = std::min(steps * tokens_of(i), step_.decoding[i]->left());
-    step_.decoding[i]->generated += more;
+  for (size_t i = 0; i < scratch_.decoding.size(); ++i) {
+    const double more = std::min(steps * tokens_of(i), scratch_.decoding[i]->left());
+    scratch_.decoding[i]->generated += more;
     kv_tokens_ += more;
     counters_.tokens += more;
   }
@@ -324,18 +324,19 @@ void SimulatedEngine::append(double steps) {
 }
 
 void SimulatedEngine::learn(const speculation::Arm& arm, speculation::StepOutcome outcome) {
-  step_.verified.clear();
+  scratch_.verified.clear();
   outcome.tokens = outcome.batch;
-  for (size_t i = 0; i < step_.drafts.size(); ++i) {
-    step_.verified.push_back(step_.drafts[i].likely ? sample(step_.drafts[i], *step_.decoding[i])
-                                                    : step_.drafts[i].verified);
-    outcome.tokens += step_.verified.back().accepted_depth();
+  for (size_t i = 0; i < scratch_.drafts.size(); ++i) {
+    scratch_.verified.push_back(scratch_.drafts[i].likely
+                                    ? sample(scratch_.drafts[i], *scratch_.decoding[i])
+                                    : scratch_.drafts[i].verified);
+    outcome.tokens += scratch_.verified.back().accepted_depth();
   }
-  for (size_t i = step_.drafts.size(); i < step_.requests; ++i)
-    step_.verified.push_back(
-        {.nodes = {}, .position = static_cast<int64_t>(step_.decoding[i]->generated)});
-  outcome.trees = step_.verified;
-  if (suffixes_ && arm.kind != "eagle") suffixes_->record(step_.verified);
+  for (size_t i = scratch_.drafts.size(); i < scratch_.requests; ++i)
+    scratch_.verified.push_back(
+        {.nodes = {}, .position = static_cast<int64_t>(scratch_.decoding[i]->generated)});
+  outcome.trees = scratch_.verified;
+  if (suffixes_ && arm.kind != "eagle") suffixes_->record(scratch_.verified);
   tuner_->record(arm, outcome);
 }
 

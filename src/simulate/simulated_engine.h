@@ -73,7 +73,7 @@ class SimulatedEngine {
  public:
   // What a step needs until it ends. Engines of one thread share it: each has a turn for every few
   // tokens, and would find memory of its own out of the caches.
-  struct Step {
+  struct Scratch {
     // The sequences that decode. A drafter was asked for trees of the first `requests`, and `drafts`
     // has those of the first drafts.size().
     std::vector<SimulatedSequence*> decoding;
@@ -90,7 +90,7 @@ class SimulatedEngine {
     const CostModel& costs;
     const speculation::CostTable& table;  // for the tuner
     DraftTrees& trees;
-    Step& step;
+    Scratch& scratch;
     bool replays_suffixes = false;  // sequences have tokens
     int64_t worker = 0;
     int64_t kv_tokens = 0;
@@ -158,7 +158,7 @@ class SimulatedEngine {
   double refill();
 
   const Setup setup_;
-  Step& step_;
+  Scratch& scratch_;
   const double prompt_share_;                  // KV tokens of the prompt for each sample
   std::unique_ptr<speculation::Tuner> tuner_;  // null: plain or fixed
   std::unique_ptr<SuffixReplay> suffixes_;     // null: likely trees

@@ -104,7 +104,7 @@ void Simulation::start_worker(int64_t index) {
                              .costs = costs_,
                              .table = table_,
                              .trees = trees_,
-                             .step = engine_step_,
+                             .scratch = scratch_,
                              .replays_suffixes = workload_.has_tokens(),
                              .worker = index,
                              .kv_tokens = costs_.kv_tokens(options_.gpu_memory_utilization),

@@ -209,7 +209,7 @@ class Simulation {
   const Workload workload_;
   const CostModel costs_;
   DraftTrees trees_;
-  SimulatedEngine::Step engine_step_;  // of whichever engine has its turn
+  SimulatedEngine::Scratch scratch_;  // of whichever engine has its turn
   const speculation::CostTable table_;
   std::optional<cluster::Coordinator> coordinator_;
   std::vector<Worker> workers_;           // that roll out

@@ -87,13 +87,13 @@ Served by_simulation(const Lengths& lengths, int64_t pages) {
   const speculation::CostTable table({{.seconds = 1}},
                                      {});  // for a tuner, which `plain` does not have
   simulate::DraftTrees trees;
-  simulate::SimulatedEngine::Step step;
+  simulate::SimulatedEngine::Scratch scratch;
   simulate::SimulatedEngine engine({.options = options,
                                     .way = plain,
                                     .costs = costs,
                                     .table = table,
                                     .trees = trees,
-                                    .step = step,
+                                    .scratch = scratch,
                                     .kv_tokens = pages * ops::kPageSlots});
   for (int64_t group = 0; group < kGroups; ++group) {
     std::vector<simulate::SimulatedSequence> sequences;
