@@ -1,6 +1,6 @@
 // AtomicFolder: a folder that appears under its name as a whole, in commit(), or not at all, as
-// AtomicFile is for a file. Until then its files are in PATH.writing, which a crash may leave: the
-// next one of this name begins by removing it.
+// AtomicFile is for a file. Until then its files are in PATH.writing, which a killed process leaves:
+// the next one of this name begins by removing it, as remove_unfinished() does.
 //
 // Threading  one thread at a time.
 //
@@ -33,5 +33,9 @@ class AtomicFolder {
  private:
   const std::string final_, unfinished_;
 };
+
+// Removes what killed processes left in `folder` of an AtomicFile or AtomicFolder. Nothing if there
+// is no such folder. REQUIRES: no process writes there.
+void remove_unfinished(const std::string& folder);
 
 }  // namespace tlt

@@ -2,6 +2,8 @@
 #include "base/atomic_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -51,6 +53,25 @@ TEST(AtomicFolderTest, WhatACrashLeftIsNotInTheNextOne) {
   AtomicFolder folder(path);
   folder.commit();
   EXPECT_TRUE(fs::is_empty(path));
+}
+
+TEST(AtomicFolderTest, WhatKilledProcessesLeftIsRemoved) {
+  const TestFolder folder;
+  remove_unfinished(folder / "none");
+  write_file_atomic(folder / "file", "");
+  // As a process that is killed before commit().
+  const pid_t process = fork();
+  if (process == 0) {
+    const AtomicFile file(folder / "file");
+    const AtomicFolder other(folder / "folder");
+    write(other, "");
+    _exit(0);
+  }
+  waitpid(process, nullptr, 0);
+  EXPECT_EQ(folder.entries(), 3);
+  remove_unfinished(folder.path());
+  EXPECT_EQ(folder.entries(), 1);
+  EXPECT_TRUE(fs::exists(folder / "file"));
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ std::string_view kind_of_file(mode_t mode) {
 // share a temporary file.
 std::string temporary_name(const std::string& path) {
   static std::atomic<int> count = 0;
-  return check_internal::concat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
+  return check_internal::concat(path, ".", ::getpid(), "-", count.fetch_add(1), kUnfinished);
 }
 
 // A process that only looks whether the file is locked holds it for a moment.

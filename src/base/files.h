@@ -86,6 +86,10 @@ FileHandle open_input(const std::string& path);
 // /dev/stdout and the like, a FIFO, a device. Any other name is a file's, existing or not.
 bool is_stream(const std::string& path);
 
+// Ending of the name of a file or folder that is not committed yet (AtomicFile, AtomicFolder). A
+// process that is killed leaves it: remove_unfinished().
+inline constexpr const char* kUnfinished = ".writing";
+
 // A file that appears under its name as a whole, in commit(), or not at all. With a symbolic link,
 // the link's target is replaced. A stream (is_stream()) is never replaced: every append() writes to
 // it.

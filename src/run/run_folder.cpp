@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_folder.h"
 #include "base/check.h"
 #include "base/json_lines.h"
 #include "base/log.h"
@@ -200,6 +201,8 @@ void RunFolder::take(const RunOptions& options) {
     make_folder(path_);
     lock_ = std::make_unique<FolderLock>(path_);
   }
+  for (const char* part : {"", "/checkpoints", "/rollouts", "/validation", "/skipped"})
+    remove_unfinished(path_ + part);
   // That of a run that resumes is written in start(), after the history of its overrides.
   if (!has_steps(path_)) write_file_atomic(path_ + kIdentity, to_json(identity_));
   open_log_file(path_ + "/log.txt");

@@ -131,7 +131,7 @@ void CheckpointWriter::write_whole(int64_t step, const CheckpointParts& parts) {
   const std::string name = name_of(step);
   write(name, parts);
   write_file_atomic(folder_ + "/latest", name + "\n");
-  for (const char* left : {"", ".writing"}) fs::remove_all(folder_ + "/" + kWithinStep + left);
+  fs::remove_all(folder_ + "/" + kWithinStep);
   written_.insert(step);
   delete_old();
 }

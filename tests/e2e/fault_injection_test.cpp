@@ -15,6 +15,7 @@
 #include <random>
 #include <set>
 
+#include "base/files.h"
 #include "tests/support/breakpoint.h"
 #include "tests/support/small_run.h"
 #include "tests/support/stack_peek.h"
@@ -70,7 +71,7 @@ void expect_no_partial_checkpoint(const std::filesystem::path& run) {
   if (!fs::exists(run / "checkpoints")) return;
   for (const auto& entry : fs::directory_iterator(run / "checkpoints")) {
     const std::string name = entry.path().filename();
-    if (name == "latest" || name.ends_with(".writing")) continue;
+    if (name == "latest" || name.ends_with(kUnfinished)) continue;
     std::vector<std::string> files = {"MANIFEST.json", "state/optimizer.safetensors",
                                       "state/loop.json"};
     if (name.starts_with("step_"))
@@ -94,10 +95,17 @@ class FaultInjectionTest : public ::testing::Test {
     ASSERT_EQ(run_program(run_in(scratch_ / "whole"), scratch_ / "log"), 0)
         << read_text(scratch_ / "log");
   }
-  // The same command finishes the run in `folder` with the results of the uninterrupted run.
+  // The same command finishes the run in `folder` with the results of the uninterrupted run, and
+  // removes what the killed one may have left.
   void expect_resumes(const std::filesystem::path& folder) const {
+    namespace fs = std::filesystem;
+    fs::create_directories(folder / "checkpoints");
+    for (const char* left : {"summary.txt", "checkpoints/latest"})
+      std::ofstream(folder / (left + std::string(".1-1") + kUnfinished)) << "half";
     ASSERT_EQ(run_program(run_in(folder), scratch_ / "log"), 0) << read_text(scratch_ / "log");
     expect_same_run(folder, scratch_ / "whole", kSteps);
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+      EXPECT_NE(entry.path().extension(), kUnfinished) << entry.path();
   }
 
   const Scratch scratch_;
