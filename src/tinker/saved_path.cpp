@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/files.h"
 #include "tinker/replies.h"
 
 namespace tlt::tinker {
@@ -46,7 +47,7 @@ std::string folder_of(const std::string& save_folder, const std::string& path) {
       parts_of(path.starts_with(kScheme) ? path.substr(kScheme.size()) : "");
   TLT_CHECK_INPUT(parts.size() == 3 && is_name(parts[0], "-:") &&
                       (parts[1] == "weights" || parts[1] == "sampler_weights") &&
-                      is_name(parts[2], "-_.") && !parts[2].ends_with(".writing"),
+                      is_name(parts[2], "-_.") && !parts[2].ends_with(kUnfinished),
                   "'", path.substr(0, 4 * kMaxNameBytes),
                   "' is not a path of saved weights; save_state() and save_weights_for_sampler() "
                   "return them, as tinker://MODEL/weights/NAME, where a name has letters, digits, "
