@@ -25,7 +25,7 @@ void Scheduler::submit(const std::shared_ptr<GroupState>& group, std::vector<Res
     sequence->age = arrived_++;
     if (!responses.empty()) sequence->resume(std::move(responses[static_cast<size_t>(i)]));
     group->unfinished.push_back(sequence.get());
-    waiting_.push_back(std::move(sequence));
+    queue_.push(std::move(sequence));
   }
 }
 
@@ -33,19 +33,18 @@ const StepPlan& Scheduler::plan() {
   plan_.clear();
   admit();
   int64_t least_rows = 0;  // one for each sequence and prompt of the step
-  for (size_t i = 0; i < running_.size(); ++i)
-    if (running_[i]->group->prompt_ready() || first_of_group(i)) ++least_rows;
+  for (size_t i = 0; i < queue_.running().size(); ++i)
+    if (queue_.running()[i]->group->prompt_ready() || first_of_group(i)) ++least_rows;
   spare_rows_ = options_.max_batch_tokens - least_rows;
   // Oldest first: preemption only affects younger sequences, which have not been planned yet.
-  for (size_t i = 0; i < running_.size(); ++i) {
-    if (running_[i]->group->prompt_ready()) {
+  for (size_t i = 0; i < queue_.running().size(); ++i) {
+    if (queue_.running()[i]->group->prompt_ready()) {
       plan_response(i);
     } else if (first_of_group(i)) {
       plan_prompt(i);
     }
   }
-  TLT_CHECK(!plan_.empty() || waiting_.empty(), "none of ", waiting_.size(),
-            " waiting sequences can run");
+  TLT_CHECK(!plan_.empty() || waiting() == 0, "none of ", waiting(), " waiting sequences can run");
   peak_pages_ = std::max(peak_pages_, pool_.total_pages() - pool_.free_pages());
   return plan_;
 }
@@ -53,27 +52,21 @@ const StepPlan& Scheduler::plan() {
 // A sequence is admitted only when it and all running sequences can grow by a page, so that it is
 // not preempted at once. A sequence alone always fits (submit).
 void Scheduler::admit() {
-  short_of_pages_ = false;
-  if (waiting_.empty()) return;
-  int64_t free = pool_.free_pages() - reserved_pages();
-  while (!waiting_.empty() && running() < options_.max_running) {
-    Sequence& next = *waiting_.front();
-    free -= pages_to_run(next, running_.empty() || running_.back()->group != next.group);
-    if (free < 0 && !running_.empty()) {
-      short_of_pages_ = true;
-      return;
-    }
-    next.state = Sequence::State::kRunning;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-  }
+  int64_t free = waiting() == 0 ? 0 : pool_.free_pages() - reserved_pages();
+  const int64_t before = running();
+  queue_.admit(options_.max_running, [&](const std::unique_ptr<Sequence>& next) {
+    free -= pages_to_run(*next, running() == 0 || queue_.running().back()->group != next->group);
+    return free >= 0;
+  });
+  for (const auto& sequence : queue_.running().subspan(static_cast<size_t>(before)))
+    sequence->state = Sequence::State::kRunning;
 }
 
 // Pages that the running sequences will allocate soon.
 int64_t Scheduler::reserved_pages() const {
   int64_t pages = 0;
-  for (size_t i = 0; i < running_.size(); ++i)
-    pages += pages_to_run(*running_[i], first_of_group(i));
+  for (size_t i = 0; i < queue_.running().size(); ++i)
+    pages += pages_to_run(*queue_.running()[i], first_of_group(i));
   return pages;
 }
 
@@ -95,11 +88,11 @@ int64_t Scheduler::pages_to_run(const Sequence& sequence, bool first_of_group) c
 }
 
 bool Scheduler::first_of_group(size_t index) const {
-  return index == 0 || running_[index - 1]->group != running_[index]->group;
+  return index == 0 || queue_.running()[index - 1]->group != queue_.running()[index]->group;
 }
 
 void Scheduler::plan_prompt(size_t index) {
-  GroupState& group = *running_[index]->group;
+  GroupState& group = *queue_.running()[index]->group;
   prefixes_.begin_with_cached(group);
   if (group.prompt_ready()) return plan_response(index);
   const int32_t rows = take_rows(group.prompt_tokens() - group.computed);
@@ -115,7 +108,7 @@ void Scheduler::plan_prompt(size_t index) {
 }
 
 void Scheduler::plan_response(size_t index) {
-  Sequence& sequence = *running_[index];
+  Sequence& sequence = *queue_.running()[index];
   GroupState& group = *sequence.group;
   const int32_t prompt = group.prompt_tokens();
   if (sequence.pages.empty()) share_prompt(sequence);
@@ -199,7 +192,7 @@ bool Scheduler::try_extend(std::vector<ops::PageId>& pages, int64_t positions, s
 
 bool Scheduler::try_reclaim(size_t index) {
   if (drop_idle_prompt()) return true;
-  if (running_.size() == index + 1) return false;
+  if (queue_.running().size() == index + 1) return false;
   preempt_youngest();
   return true;
 }
@@ -207,26 +200,28 @@ bool Scheduler::try_reclaim(size_t index) {
 // Releases a prompt whose samples all wait. Only the group at the front of the waiting queue can
 // have one: the other groups released theirs with their last running sample.
 bool Scheduler::drop_idle_prompt() {
-  if (waiting_.empty()) return false;
-  GroupState& group = *waiting_.front()->group;
-  if (group.pages.empty() || (!running_.empty() && running_.back()->group.get() == &group))
-    return false;
+  if (waiting() == 0) return false;
+  GroupState& group = *queue_.waiting().front()->group;
+  if (group.pages.empty() || has_youngest_running(group)) return false;
   release_prompt(group);
   return true;
 }
 
 void Scheduler::preempt_youngest() {
-  std::unique_ptr<Sequence> sequence = std::move(running_.back());
-  running_.pop_back();
-  release(sequence->pages);
-  sequence->computed = 0;
-  sequence->cached = {};
-  sequence->draft.clear();  // with cached pages it may decode in the step that admits it again
-  sequence->state = Sequence::State::kWaiting;
-  if (running_.empty() || running_.back()->group != sequence->group)
-    release_prompt(*sequence->group);
-  waiting_.push_front(std::move(sequence));
+  queue_.preempt_youngest();
+  Sequence& sequence = *queue_.waiting().front();
+  release(sequence.pages);
+  sequence.computed = 0;
+  sequence.cached = {};
+  sequence.draft.clear();  // with cached pages it may decode in the step that admits it again
+  sequence.state = Sequence::State::kWaiting;
+  if (!has_youngest_running(*sequence.group)) release_prompt(*sequence.group);
   ++preemptions_;
+}
+
+// The youngest running sequence is one of its samples.
+bool Scheduler::has_youngest_running(const GroupState& group) const {
+  return running() > 0 && queue_.running().back()->group.get() == &group;
 }
 
 void Scheduler::commit(std::span<const SampleResult> results) {
@@ -290,8 +285,8 @@ void Scheduler::remove_finished() {
   const auto is_finished = [](const auto& sequence) {
     return sequence->state == Sequence::State::kFinished;
   };
-  std::erase_if(running_, is_finished);
-  if (std::exchange(waiting_finished_, false)) std::erase_if(waiting_, is_finished);
+  queue_.erase_running_if(is_finished);
+  if (std::exchange(waiting_finished_, false)) queue_.erase_waiting_if(is_finished);
 }
 
 bool Scheduler::cancel(uint32_t prompt_id, uint32_t sample) {
@@ -299,26 +294,23 @@ bool Scheduler::cancel(uint32_t prompt_id, uint32_t sample) {
     return sequence->group->request.prompt_id == prompt_id && sequence->sample == sample;
   };
   plan_.clear();
-  auto running = std::ranges::find_if(running_, is_meant);
-  auto waiting = std::ranges::find_if(waiting_, is_meant);
-  if (running == running_.end() && waiting == waiting_.end()) return false;
-  finish(running != running_.end() ? **running : **waiting, FinishReason::kCancelled);
+  const auto running = std::ranges::find_if(queue_.running(), is_meant);
+  const auto waiting = std::ranges::find_if(queue_.waiting(), is_meant);
+  const bool is_running = running != queue_.running().end();
+  if (!is_running && waiting == queue_.waiting().end()) return false;
+  finish(is_running ? **running : **waiting, FinishReason::kCancelled);
   remove_finished();
   return true;
 }
 
 void Scheduler::cancel_all() {
   plan_.clear();
-  for (const auto& sequence : running_) finish(*sequence, FinishReason::kCancelled);
-  for (const auto& sequence : waiting_) finish(*sequence, FinishReason::kCancelled);
+  for (const auto& sequence : queue_.running()) finish(*sequence, FinishReason::kCancelled);
+  for (const auto& sequence : queue_.waiting()) finish(*sequence, FinishReason::kCancelled);
   remove_finished();
 }
 
 std::vector<Response> Scheduler::take_finished() { return std::exchange(finished_, {}); }
-
-int64_t Scheduler::free_slots() const {
-  return short_of_pages_ ? 0 : std::max<int64_t>(options_.max_running - running() - waiting(), 0);
-}
 
 Unfinished Scheduler::unfinished() const {
   Unfinished sum;
@@ -327,8 +319,8 @@ Unfinished Scheduler::unfinished() const {
     sum.tokens += sequence.known();
     sum.remaining = std::max(sum.remaining, sequence.remaining());
   };
-  for (const auto& sequence : running_) add(*sequence);
-  for (const auto& sequence : waiting_) add(*sequence);
+  for (const auto& sequence : queue_.running()) add(*sequence);
+  for (const auto& sequence : queue_.waiting()) add(*sequence);
   return sum;
 }
 
@@ -344,7 +336,7 @@ void Scheduler::release_prompt(GroupState& group) {
 }
 
 void Scheduler::new_weights() {
-  TLT_CHECK(running_.empty() && waiting_.empty(), "new weights while ", running(), " run and ",
+  TLT_CHECK(running() == 0 && waiting() == 0, "new weights while ", running(), " run and ",
             waiting(), " wait");
   prefixes_.clear();
 }
@@ -364,8 +356,8 @@ void Scheduler::check_invariants() const {
     if (std::exchange(last_group, sequence.group.get()) == sequence.group.get()) return;
     for (const ops::PageId page : sequence.group->pages) ++holders[static_cast<size_t>(page)];
   };
-  for (const auto& sequence : running_) visit(*sequence, Sequence::State::kRunning);
-  for (const auto& sequence : waiting_) visit(*sequence, Sequence::State::kWaiting);
+  for (const auto& sequence : queue_.running()) visit(*sequence, Sequence::State::kRunning);
+  for (const auto& sequence : queue_.waiting()) visit(*sequence, Sequence::State::kWaiting);
   int64_t free = 0;
   for (int64_t page = 0; page < pool_.total_pages(); ++page) {
     const int64_t counted = holders[static_cast<size_t>(page)];

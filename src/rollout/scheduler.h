@@ -1,17 +1,14 @@
 // Scheduler: decides which sequences take part in the next engine step, and allocates their pages.
 //
-// First come, first served: all running sequences arrived before all waiting ones. When the pages
-// run out, the youngest running sequence is preempted: it keeps its tokens, releases its pages,
-// returns to the front of the waiting queue and is recomputed later. So the oldest always makes
-// progress, and every sequence becomes the oldest. A group's prompt is computed by the first of its
-// samples that runs; its pages are kept while a sample of it runs.
+// First come, first served (fcfs_queue.h). When the pages run out, the youngest running sequence is
+// preempted: it keeps its tokens, releases its pages and is recomputed later. A group's prompt is
+// computed by the first of its samples that runs; its pages are kept while a sample of it runs.
 //
 // Owns       the waiting and the running sequences; the prefix cache (shared_prefixes.h).
 // Borrows    kv::PagePool, to allocate and release pages.
 // Not here   the forward pass (engine.h); sampling tokens (token_sampler.h).
 // Threading  engine thread only; no locks.
 // Invariant  a sequence is in exactly one of: waiting, running, finished.
-// Invariant  every running sequence is older than every waiting one.
 //
 //   const StepPlan& plan = scheduler.plan();
 //   … run the plan …
@@ -23,13 +20,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "kv/page_pool.h"
 #include "rollout/engine_options.h"
+#include "rollout/fcfs_queue.h"
 #include "rollout/shared_prefixes.h"
 #include "rollout/step_plan.h"
 
@@ -70,12 +67,12 @@ class Scheduler {
   void new_weights();
 
   // Oldest first.
-  std::span<const std::unique_ptr<Sequence>> running_sequences() const { return running_; }
-  int64_t running() const { return std::ssize(running_); }
-  int64_t waiting() const { return std::ssize(waiting_); }
+  std::span<const std::unique_ptr<Sequence>> running_sequences() const { return queue_.running(); }
+  int64_t running() const { return std::ssize(queue_.running()); }
+  int64_t waiting() const { return std::ssize(queue_.waiting()); }
   // Number of sequences that could be submitted and start with the next step; 0 while one waits for
   // pages.
-  int64_t free_slots() const;
+  int64_t free_slots() const { return queue_.free_slots(options_.max_running); }
   Unfinished unfinished() const;
   int64_t preemptions() const { return preemptions_; }
   int64_t peak_pages() const { return peak_pages_; }
@@ -104,6 +101,7 @@ class Scheduler {
   bool try_reclaim(size_t index);
   bool drop_idle_prompt();
   void preempt_youngest();
+  bool has_youngest_running(const GroupState& group) const;
 
   void append(const SampleRequest& request, const SampleResult& result);
   void finish(Sequence& sequence, FinishReason reason);
@@ -115,11 +113,9 @@ class Scheduler {
   kv::PagePool& pool_;
   SharedPrefixes prefixes_;
 
-  std::vector<std::unique_ptr<Sequence>> running_;  // oldest first
-  std::deque<std::unique_ptr<Sequence>> waiting_;   // oldest first, all younger than running_
+  FcfsQueue<std::unique_ptr<Sequence>> queue_;
   std::vector<Response> finished_;
-  bool short_of_pages_ = false;    // the last plan() could not admit a sequence for lack of pages
-  bool waiting_finished_ = false;  // a finished sequence is still in waiting_
+  bool waiting_finished_ = false;  // a finished sequence still waits in queue_
 
   StepPlan plan_;
   int64_t spare_rows_ = 0;  // rows of the step beyond one per sequence or prompt

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/random_block.h"
+#include "ops/batch.h"
 
 namespace tlt::simulate {
 namespace {
@@ -55,13 +56,11 @@ double SimulatedEngine::kv_of(const SimulatedSequence& sequence) const {
 }
 
 void SimulatedEngine::submit(const std::vector<SimulatedSequence>& sequences) {
-  for (const SimulatedSequence& sequence : sequences) waiting_.push_back(sequence);
+  for (const SimulatedSequence& sequence : sequences) queue_.push(sequence);
 }
 
 std::vector<SimulatedSequence> SimulatedEngine::take_unfinished() {
-  std::vector<SimulatedSequence> all = std::exchange(running_, {});
-  all.insert(all.end(), waiting_.begin(), waiting_.end());
-  waiting_.clear();
+  std::vector<SimulatedSequence> all = queue_.take_all();
   kv_tokens_ = 0;
   if (suffixes_)
     for (const SimulatedSequence& it : all) suffixes_->end(it);
@@ -73,10 +72,6 @@ void SimulatedEngine::new_weights() {
   if (suffixes_) suffixes_->new_weights();
 }
 
-int64_t SimulatedEngine::free_slots() const {
-  return waiting_.empty() ? setup_.options.max_num_seqs - std::ssize(running_) : 0;
-}
-
 cluster::WorkerLoad SimulatedEngine::load() {
   cluster::WorkerLoad load{.sequences = unfinished()};
   double tokens = 0, most = 0;
@@ -84,36 +79,37 @@ cluster::WorkerLoad SimulatedEngine::load() {
     tokens += static_cast<double>(setup_.options.prompt_length) + it.generated;
     most = std::max(most, static_cast<double>(setup_.options.max_response_length) - it.generated);
   };
-  std::ranges::for_each(running_, count);
-  std::ranges::for_each(waiting_, count);
+  std::ranges::for_each(queue_.running(), count);
+  std::ranges::for_each(queue_.waiting(), count);
   load.tokens = std::llround(tokens);
   load.remaining = std::llround(most);
-  if (tuner_ && !running_.empty()) {
+  if (tuner_ && !queue_.running().empty()) {
     scratch_.decoding.clear();
-    for (SimulatedSequence& it : running_) scratch_.decoding.push_back(&it);
+    for (SimulatedSequence& it : queue_.running()) scratch_.decoding.push_back(&it);
     load.room = tuner_->spare_capacity(tuner_load());
   }
   return load;
 }
 
+// As Scheduler::admit: when it and all running sequences can grow by a page.
 void SimulatedEngine::admit() {
-  while (!waiting_.empty() && std::ssize(running_) < setup_.options.max_num_seqs) {
-    const double kv = kv_of(waiting_.front());
-    if (!running_.empty() && kv_tokens_ + kv > static_cast<double>(setup_.kv_tokens)) return;
-    kv_tokens_ += kv;
-    running_.push_back(waiting_.front());
-    waiting_.pop_front();
-  }
+  const size_t before = queue_.running().size();
+  double tokens = kv_tokens_ + static_cast<double>(before) * ops::kPageSlots;
+  queue_.admit(setup_.options.max_num_seqs, [&](const SimulatedSequence& next) {
+    tokens += kv_of(next) + ops::kPageSlots;
+    return tokens <= static_cast<double>(setup_.kv_tokens);
+  });
+  for (const SimulatedSequence& it : queue_.running().subspan(before)) kv_tokens_ += kv_of(it);
 }
 
 double SimulatedEngine::step(double neighbours) {
   neighbours_ = neighbours;
   admit();
-  if (running_.empty()) return 0;
+  if (queue_.running().empty()) return 0;
   const double tokens_before = counters_.tokens;
   scratch_.decoding.clear();
   double to_prefill = 0;
-  for (SimulatedSequence& it : running_)
+  for (SimulatedSequence& it : queue_.running())
     if (it.to_prefill > 0)
       to_prefill += it.to_prefill;
     else
@@ -136,7 +132,7 @@ double SimulatedEngine::step(double neighbours) {
 double SimulatedEngine::prefill(double rows) {
   counters_.prefilled += rows;
   const double seconds = setup_.costs.prefill(rows, neighbours_);
-  for (SimulatedSequence& it : running_) {
+  for (SimulatedSequence& it : queue_.running()) {
     const double part = std::min(it.to_prefill, rows);
     it.to_prefill -= part;
     rows -= part;
@@ -314,7 +310,7 @@ void SimulatedEngine::append(double steps) {
     counters_.tokens += more;
   }
   counters_.peak_kv_tokens = std::max(counters_.peak_kv_tokens, kv_tokens_);
-  std::erase_if(running_, [&](const SimulatedSequence& it) {
+  queue_.erase_running_if([&](const SimulatedSequence& it) {
     if (it.left() > kDone) return false;
     kv_tokens_ -= kv_of(it);
     if (suffixes_) suffixes_->end(it);
@@ -349,12 +345,11 @@ drafter::VerifiedTree SimulatedEngine::sample(const Draft& draft,
 }
 
 void SimulatedEngine::preempt() {
-  while (std::ssize(running_) > 1 && kv_tokens_ > static_cast<double>(setup_.kv_tokens)) {
-    SimulatedSequence youngest = running_.back();
-    running_.pop_back();
+  while (queue_.running().size() > 1 && kv_tokens_ > static_cast<double>(setup_.kv_tokens)) {
+    queue_.preempt_youngest();
+    SimulatedSequence& youngest = queue_.waiting().front();
     kv_tokens_ -= kv_of(youngest);
     youngest.to_prefill = static_cast<double>(setup_.options.prompt_length) + youngest.generated;
-    waiting_.push_front(youngest);
     ++counters_.preemptions;
   }
 }

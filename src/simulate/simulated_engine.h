@@ -1,8 +1,8 @@
 // SimulatedEngine: one worker's engine in virtual time: continuous batching with chunked prefill, a
 // KV cache that can run full, and speculation as the product's tuner decides.
 //
-// First come, first served, as rollout/scheduler.h: the youngest sequence is preempted when the KV
-// cache is full and computed again later. A step stands for up to `stride` engine steps with the
+// The queue is the scheduler's (rollout/fcfs_queue.h): the youngest sequence is preempted when the
+// KV cache is full and computed again later. A step stands for up to `stride` engine steps with the
 // same sequences and the same choice of the tuner (fewer while the tuner is new). Sequences get the
 // expected number of tokens of their trees, so their progress is a fraction, and the tuner learns
 // from sampled trees. With bench_suffix suffix drafts are those of the run's tokens: each step is
@@ -21,13 +21,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/counters.h"
 #include "cluster/messages.h"
+#include "rollout/fcfs_queue.h"
 #include "simulate/acceptance.h"
 #include "simulate/cost_model.h"
 #include "simulate/simulate_options.h"
@@ -114,9 +114,9 @@ class SimulatedEngine {
     return tokens;
   }
 
-  // Sequences that could start with the next step; 0 while one waits.
-  int64_t free_slots() const;
-  int64_t unfinished() const { return std::ssize(running_) + std::ssize(waiting_); }
+  // As FcfsQueue::free_slots.
+  int64_t free_slots() const { return queue_.free_slots(setup_.options.max_num_seqs); }
+  int64_t unfinished() const { return std::ssize(queue_.running()) + std::ssize(queue_.waiting()); }
   // What the worker reports to the coordinator.
   cluster::WorkerLoad load();
 
@@ -171,10 +171,9 @@ class SimulatedEngine {
   uint32_t drawn_ = 0;
   int64_t decisions_ = 0;
 
-  std::vector<SimulatedSequence> running_;  // oldest first
-  std::deque<SimulatedSequence> waiting_;   // all younger
+  rollout::FcfsQueue<SimulatedSequence> queue_;
   std::vector<SimulatedSequence> finished_;
-  double kv_tokens_ = 0;  // of running_
+  double kv_tokens_ = 0;  // of those that run
   EngineCounters counters_;
   double last_seconds_ = 0, last_tokens_ = 0;  // of the last step
 };
