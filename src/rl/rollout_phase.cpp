@@ -212,7 +212,10 @@ void RolloutPhase::roll_out(std::span<const uint32_t> pending,
     }
   }
   watcher.set_busy(false);
-  times_.cached_tokens += engine_.stats().prefix_cache.hits - before.prefix_cache.hits;
+  const rollout::EngineStats after = engine_.stats();
+  times_.forward_seconds += after.forward_seconds - before.forward_seconds;
+  times_.sample_seconds += after.sample_seconds - before.sample_seconds;
+  times_.cached_tokens += after.prefix_cache.hits - before.prefix_cache.hits;
   if (!comm_.continues_after_loss()) comm_.check_lost(groups_.lost_workers());
   was_stopped_ = groups_.was_stopped();
   if (was_stopped_) cancelled_ = cancel_unfinished();

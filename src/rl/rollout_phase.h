@@ -66,6 +66,8 @@ struct SamplingPlan {
 // This worker's time in the phase.
 struct PhaseTimes {
   double decode_seconds = 0;               // engine steps
+  double forward_seconds = 0;              // of decode_seconds: forward passes of the policy
+  double sample_seconds = 0;               // of decode_seconds: LM head and sampling
   double idle_seconds = 0;                 // the engine is empty while other workers decode
   double reward_seconds = 0;               // waiting for rewards after the last token
   double gradient_seconds = 0;             // early gradients, in idle_seconds or reward_seconds
@@ -80,9 +82,9 @@ struct PhaseTimes {
   PhaseTimes& operator+=(const PhaseTimes& more);
   // The counters that are summed over the workers.
   void visit(auto&& v) {
-    v(decode_seconds), v(idle_seconds), v(reward_seconds), v(gradient_seconds),
-        v(reference_seconds), v(half_empty_seconds), v(groups), v(moved_sequences), v(moved_groups),
-        v(cached_tokens);
+    v(decode_seconds), v(forward_seconds), v(sample_seconds), v(idle_seconds), v(reward_seconds),
+        v(gradient_seconds), v(reference_seconds), v(half_empty_seconds), v(groups),
+        v(moved_sequences), v(moved_groups), v(cached_tokens);
   }
 };
 

@@ -199,6 +199,9 @@ void RolloutWorker::report_step(Metrics& metrics) {
              engines = static_cast<double>(ranks_.engines());
   const double gen_seconds = metrics.at("timing_s/gen");
   metrics.set("timing_s/reward", all.reward_seconds / engines);
+  metrics.set("rollout/decode_seconds", all.decode_seconds);
+  metrics.set("rollout/forward_seconds", all.forward_seconds);
+  metrics.set("rollout/sample_seconds", all.sample_seconds);
   metrics.set("rollout/idle_seconds", all.idle_seconds);
   metrics.set("rollout/early_gradient_seconds", all.gradient_seconds);
   metrics.set("rollout/early_reference_seconds", all.reference_seconds);

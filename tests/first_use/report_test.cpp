@@ -130,7 +130,16 @@ TEST_F(ReportTest, RunEndsWithASummary) {
     ++with_tokens;
   }
   EXPECT_GT(with_tokens, 8);
-  expect_all_on_the_page(apps::json_file(folder() + "/metrics.jsonl"));
+  const std::vector<nlohmann::json> rows = apps::json_file(folder() + "/metrics.jsonl");
+  expect_all_on_the_page(rows);
+  for (const nlohmann::json& row : rows) {
+    if (!row.contains("rollout/decode_seconds")) continue;
+    const double forward = row.at("rollout/forward_seconds"),
+                 sample = row.at("rollout/sample_seconds");
+    EXPECT_GT(forward, 0);
+    EXPECT_GT(sample, 0);
+    EXPECT_LT(forward + sample, row.at("rollout/decode_seconds"));
+  }
   // Rollout dumps have the advantage: positive above the group's mean score, negative below.
   std::map<int64_t, std::pair<double, double>> of_prompt;  // sums of advantages and |advantages|
   for (const auto& row : apps::json_file(folder() + "/rollouts/000001.jsonl")) {
