@@ -28,6 +28,25 @@ namespace {
 // response, so that the fixed-point sums stay far from their bounds.
 const Denominators kOneResponse(/*tokens=*/1024, /*sequences=*/1);
 
+// Of a response whose logprobs are compared although its gradients are another worker's. All workers
+// wait for each other afterwards: whole responses would take as long as the longest of them.
+constexpr int64_t kComparedTokens = 256;
+
+// The sample with the first tokens of its response, as far as their logprobs need it.
+TrainSample beginning_of(const TrainSample& sample, int64_t response_tokens) {
+  const int64_t count = std::min(sample.response_size(), response_tokens);
+  const auto first = [](const auto& values, int64_t most) {
+    return std::vector(values.begin(), values.begin() + std::min(std::ssize(values), most));
+  };
+  TrainSample beginning;
+  beginning.tokens = first(sample.tokens, sample.response_begin + count);
+  beginning.response_begin = sample.response_begin;
+  beginning.rollout_logprobs = first(sample.rollout_logprobs, count);
+  beginning.weights = first(sample.weights, count);
+  beginning.id = sample.id;
+  return beginning;
+}
+
 // Largest difference between the trainer's logprobs and the rollout's.
 struct Difference {
   double logprob = 0, probability = 0;
@@ -402,8 +421,8 @@ bool Trainer::try_compute(const PackPlan& plan, const std::vector<size_t>& indic
 }
 
 // Gradients of a worker's own rollouts, as early ones are, cannot show that its weights are not those
-// of the others. So each worker also scores a response of a pack that another one has computed: one
-// of these two has not sampled it. If no pack needs a pass, any response.
+// of the others. So each worker also scores the beginning of a response of a pack that another one has
+// computed: one of these two has not sampled it. If no pack needs a pass, of any response.
 void Trainer::compare_with_others(const PackPlan& plan, std::span<const TrainSample> samples) {
   std::vector<size_t> others;  // a sample of each of their packs
   const bool needs_passes = !std::ranges::all_of(plan.packs(), &PlannedPack::is_known);
@@ -412,8 +431,9 @@ void Trainer::compare_with_others(const PackPlan& plan, std::span<const TrainSam
       others.push_back(static_cast<size_t>(pack.members.front().samples.front()));
   if (others.empty()) return;
   const auto turn = static_cast<size_t>(optimizer_.steps() + comm_.rank());
-  const PackPlan single(samples.subspan(others[turn % others.size()], 1), std::vector<bool>{false},
-                        options_.max_tokens);
+  const TrainSample beginning =
+      beginning_of(samples[others[turn % others.size()]], kComparedTokens);
+  const PackPlan single({&beginning, 1}, std::vector<bool>{false}, options_.max_tokens);
   const std::vector<PackedSample> pack = single.load(single.packs().front(), tape_);
   lm_head_.score(model_.forward(tape_), pack, std::ref(progress_->difference));
 }

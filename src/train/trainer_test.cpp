@@ -659,6 +659,28 @@ TEST(TrainerTest, AResponseIsComparedWithTheRolloutsIfNoneHasAGradient) {
   EXPECT_EQ(difference(samples), 1);
 }
 
+// All workers wait for this comparison: a long response is not compared to its end.
+TEST(TrainerTest, ComparesTheBeginningOfAResponse) {
+  TrainSample sample;
+  sample.tokens.assign(303, 5);
+  sample.response_begin = 3;
+  sample.advantages.assign(300, 0.0F);
+  sample.rollout_entropies.assign(300, 1.0F);
+  sample.rollout_logprobs =
+      score_samples(*golden_model("qwen2_tied"), {&sample, 1}, {.max_tokens = 400}, *solo())
+          .front();
+  const auto difference = [&](size_t at) {
+    TrainSample changed = sample;
+    changed.rollout_logprobs[at] -= 1;
+    const auto comm = solo();
+    const auto model = golden_model("qwen2_tied");
+    Trainer trainer(*model, small_packs(), *comm, {.total_steps = 10});
+    return trainer.update({&changed, 1}, LossKind::kPolicy).logprob_difference;
+  };
+  EXPECT_NEAR(difference(255), 1, 1e-6);
+  EXPECT_EQ(difference(256), 0);
+}
+
 TEST(TrainerTest, FalseEarlyGradientsAreComputedAgain) {
   const Updated want = update(2, {}, [](Trainer&, const cluster::Comm&) {});
   for (const int64_t layers : {kBegunLayers[1], kBegunLayers[2], kAllLayers}) {
