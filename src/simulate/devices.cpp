@@ -53,8 +53,10 @@ std::vector<DeviceSpec> make_devices() {
       {"MI300X", 1307.4 * kTera, 5.3 * kTera, 192 * kGiga, 448 * kGiga, kNdr,
        "AMD Instinct MI300X data sheet"},
       // One core, and the share of memory of its worker.
-      {"cpu", 0.233 * kTera, 39 * kGiga, 4 * kGiga, 10 * kGiga, 10 * kGiga,
-       "one Zen 4 core, docs/performance.md; the last three are assumptions", kCpu}};
+      {"cpu", 0.233 * kTera, 39 * kGiga, 4 * kGiga, 10 * kGiga, 1 * kGiga,
+       "one Zen 4 core, docs/performance.md; network: sum of the gradients of two processes of one "
+       "host; memory and link are assumptions",
+       kCpu}};
 }
 
 // Above 1 for `cpu`, whose peak is that of one core, in a worker that has several.

@@ -39,6 +39,7 @@ drafters = {drafters}
 # The two responses of a group, 40 tokens each. No token follows the same one twice, so no draft is accepted.
 SYMBOLS = "+-*/=,:>()\n"
 OUTPUTS = ["".join(SYMBOLS[step * i % 11] for step in range(first, first + 4) for i in range(10)) for first in (1, 5)]
+GRADIENT_SUM = 0.021  # seconds
 # Measures nothing: a pass takes a millisecond, whatever its rows. A run is a copy of the one that is given as good.
 PROGRAM = """#!{python}
 import json, os, shutil, sys
@@ -104,8 +105,8 @@ def main():
                                        good=folder / "good"))  # fmt: skip
         fake.chmod(0o755)
         # 4 groups of 2 on 2 workers: 42 passes, the prompts' included; 4 groups' tokens by two workers at 10,000 a second;
-        # and some milliseconds for gradients and moments.
-        write_run(folder / "good", [], 0.042 + 176 / 10000 + 0.004)
+        # the sum of the gradients of 2.4 M parameters over a network of 1 GB/s, and the moments.
+        write_run(folder / "good", [], 0.042 + 176 / 10000 + GRADIENT_SUM)
         ended = check(fake, folder / "good")
         assert ended.returncode == 0, ended.stdout + ended.stderr
         assert "plain" in ended.stdout and abs(error_of(ended.stdout, "rollout, s")) <= 0.05, ended.stdout
@@ -116,11 +117,11 @@ def main():
                 (0.0, 1, "grpo", 88), (0.0, 2, "grpo", 88 + 88 / 3), (0.1, 1, "grpo", 176),
                 (0.0, 1, "remax", 176))):  # fmt: skip
             run = folder / f"equal_{number}"
-            seconds = 0.042 + trained / 10000 + 0.004
+            seconds = 0.042 + trained / 10000 + GRADIENT_SUM
             write_run(run, [], seconds, groups_with_equal_scores=2, entropy=entropy, epochs=epochs,
                       estimator=estimator)
             ended = check(fake, run)
-            assert abs(error_of(ended.stdout, "step, s")) <= 0.1, ended.stdout + ended.stderr
+            assert abs(error_of(ended.stdout, "step, s")) <= 0.03, ended.stdout + ended.stderr
         write_run(folder / "slow", ["suffix", "eagle"], 1.0)
         ended = check(fake, folder / "slow")
         assert ended.returncode == 1 and error_of(ended.stdout, "step, s") < -0.5, ended.stdout + ended.stderr
