@@ -42,10 +42,11 @@ class FcfsQueue {
     }
   }
 
-  // The youngest running sequence waits again; it is the front of waiting().
-  void preempt_youngest() {
+  // The youngest running sequence waits again, at the front; returns it.
+  T& preempt_youngest() {
     waiting_.push_front(std::move(running_.back()));
     running_.pop_back();
+    return waiting_.front();
   }
 
   void erase_running_if(auto&& is_done) { std::erase_if(running_, is_done); }
@@ -60,7 +61,6 @@ class FcfsQueue {
   // Oldest first.
   std::span<T> running() { return running_; }
   std::span<const T> running() const { return running_; }
-  std::deque<T>& waiting() { return waiting_; }
   const std::deque<T>& waiting() const { return waiting_; }
 
   // Number of sequences that could be pushed and start with the next step if at most `most` run;

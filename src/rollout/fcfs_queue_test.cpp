@@ -42,9 +42,8 @@ TEST(FcfsQueueTest, OneAloneIsAdmittedInAnyCase) {
 TEST(FcfsQueueTest, PreemptedOnesKeepTheirPlace) {
   FcfsQueue<int> queue = queue_of(4);
   queue.admit(3, kFits);
-  queue.preempt_youngest();
-  EXPECT_EQ(queue.waiting().front(), 2);
-  queue.preempt_youngest();
+  EXPECT_EQ(queue.preempt_youngest(), 2);
+  EXPECT_EQ(queue.preempt_youngest(), 1);
   queue.push(4);
   EXPECT_EQ(in_order(queue), (std::vector{0, 1, 2, 3, 4}));
   queue.admit(3, kFits);

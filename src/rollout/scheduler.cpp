@@ -208,8 +208,7 @@ bool Scheduler::drop_idle_prompt() {
 }
 
 void Scheduler::preempt_youngest() {
-  queue_.preempt_youngest();
-  Sequence& sequence = *queue_.waiting().front();
+  Sequence& sequence = *queue_.preempt_youngest();
   release(sequence.pages);
   sequence.computed = 0;
   sequence.cached = {};

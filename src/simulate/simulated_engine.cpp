@@ -346,8 +346,7 @@ drafter::VerifiedTree SimulatedEngine::sample(const Draft& draft,
 
 void SimulatedEngine::preempt() {
   while (queue_.running().size() > 1 && kv_tokens_ > static_cast<double>(setup_.kv_tokens)) {
-    queue_.preempt_youngest();
-    SimulatedSequence& youngest = queue_.waiting().front();
+    SimulatedSequence& youngest = queue_.preempt_youngest();
     kv_tokens_ -= kv_of(youngest);
     youngest.to_prefill = static_cast<double>(setup_.options.prompt_length) + youngest.generated;
     ++counters_.preemptions;
