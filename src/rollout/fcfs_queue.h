@@ -53,6 +53,7 @@ class FcfsQueue {
   void erase_waiting_if(auto&& is_done) { std::erase_if(waiting_, is_done); }
   // Oldest first.
   std::vector<T> take_all() {
+    is_short_of_memory_ = false;
     std::vector<T> all = std::exchange(running_, {});
     std::ranges::move(std::exchange(waiting_, {}), std::back_inserter(all));
     return all;

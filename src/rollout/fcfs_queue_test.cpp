@@ -60,6 +60,11 @@ TEST(FcfsQueueTest, HasNoFreeSlotsWhileOneWaitsForMemory) {
   EXPECT_EQ(queue.free_slots(2), 0);
   queue.erase_running_if([](int sequence) { return sequence > 0; });
   EXPECT_EQ(queue.free_slots(8), 7);
+  queue = queue_of(3);
+  queue.admit(8, kFitsNot);
+  EXPECT_EQ(queue.free_slots(8), 0);
+  EXPECT_EQ(queue.take_all().size(), 3U);
+  EXPECT_EQ(queue.free_slots(8), 8);
 }
 
 }  // namespace
